@@ -1,4 +1,5 @@
-//! Parses one CNI call from environment and stdin, with the checks in the original's order (contract section 1).
+//! Parses one CNI call from the environment and stdin. The checks have the original's order
+//! (contract section 1).
 
 use std::net::IpAddr;
 
@@ -12,7 +13,7 @@ use crate::ipam::{Attachment, Family};
 pub struct Call {
     /// The verb.
     pub verb: Verb,
-    /// The attachment; GC and STATUS have only its network.
+    /// The attachment. For GC and STATUS, only its network is set.
     pub attachment: Attachment,
     /// CNI_NETNS; empty when it is not set.
     pub netns: String,
@@ -20,7 +21,7 @@ pub struct Call {
     pub pod: Option<String>,
     /// ADD: the requested addresses, at most one of each family.
     pub requested: Vec<IpAddr>,
-    /// CHECK and DEL: the addresses of `prevResult`, where there is one.
+    /// CHECK and DEL: the addresses of `prevResult`, if the call has one.
     pub previous: Option<Vec<IpAddr>>,
     /// GC: the attachments that are valid.
     pub valid: Attachments,
@@ -34,7 +35,8 @@ impl Call {
         RawNetworkConfig::read(stdin).ok()?.cni_version().ok()?
     }
 
-    /// Parses and checks a call, in the original's order.
+    /// Parses and checks a call, in the original's order. `program` is the name under which the
+    /// plugin was called.
     ///
     /// # Errors
     /// The first check that fails.
@@ -42,57 +44,48 @@ impl Call {
         environment: &Environment,
         stdin: &[u8],
         defaults: &Defaults,
+        program: &str,
     ) -> Result<Call, CallError> {
         let raw_config = RawNetworkConfig::read(stdin)?;
-        let name = raw_config.name()?;
-        match name.as_str() {
-            "" => return Err(CallError::NoName),
-            bad if !is_identifier(bad) => return Err(CallError::BadName(name)),
-            long if long.len() > MAX_LENGTH => return Err(CallError::TooLongName("network name")),
-            _ => {}
-        }
-        let verb = environment.verb();
-        let of_the_node = matches!(verb, Some(Verb::Gc | Verb::Status));
-        if !of_the_node {
-            match environment.container_id.as_str() {
-                "" => return Err(CallError::NoContainerId),
-                bad if !is_identifier(bad) => {
-                    return Err(CallError::BadContainerId(bad.to_owned()));
-                }
-                long if long.len() > MAX_LENGTH => {
-                    return Err(CallError::TooLongName("containerID"));
-                }
-                _ => {}
-            }
+        let network = raw_config.name()?;
+        check_network_name(&network)?;
+        let known_verb = environment.verb();
+        let has_attachment = !matches!(known_verb, Some(Verb::Gc | Verb::Status));
+        if has_attachment {
+            check_container_id(&environment.container_id)?;
             check_if_name(&environment.if_name)?;
         }
-        let verb = verb.ok_or_else(|| CallError::UnknownCommand(environment.command.clone()))?;
-        let version = version(raw_config.cni_version()?, verb)?;
+        let verb =
+            known_verb.ok_or_else(|| CallError::UnknownCommand(environment.command.clone()))?;
+        let version = choose_version(raw_config.cni_version()?, verb)?;
         if verb == Verb::Add {
             let unknown = environment.unknown_args();
             if !unknown.is_empty() {
                 return Err(CallError::UnknownArgs(unknown));
             }
         }
-        let conf = raw_config.validate(version, verb, defaults)?;
+        let conf = raw_config.validate(version, verb, defaults, program)?;
+        let requested = match verb {
+            Verb::Add => collect_requested(environment, &raw_config, &conf.ipam)?,
+            _ => Vec::new(),
+        };
+        let previous = match verb {
+            Verb::Check => raw_config.prev_addresses()?,
+            // For a DEL it is only a hint, so an invalid one is ignored.
+            Verb::Del => raw_config.prev_addresses().unwrap_or_default(),
+            _ => None,
+        };
+        let valid = match verb {
+            Verb::Gc => raw_config.valid_attachments()?,
+            _ => Attachments::new(),
+        };
         Ok(Call {
             verb,
-            requested: match verb {
-                Verb::Add => collect_requested(environment, &raw_config, &conf.ipam)?,
-                _ => Vec::new(),
-            },
-            previous: match verb {
-                Verb::Check => raw_config.prev_addresses()?,
-                // Only a hint for a DEL, so an invalid one is ignored.
-                Verb::Del => raw_config.prev_addresses().unwrap_or_default(),
-                _ => None,
-            },
-            valid: match verb {
-                Verb::Gc => raw_config.valid_attachments()?,
-                _ => Attachments::new(),
-            },
+            requested,
+            previous,
+            valid,
             attachment: Attachment {
-                network: name,
+                network,
                 container_id: environment.container_id.clone(),
                 if_name: environment.if_name.clone(),
             },
@@ -103,27 +96,28 @@ impl Call {
     }
 }
 
-/// The most bytes of a network name or container ID, as every record repeats them.
+/// The maximum length of a network name or container ID, because every record repeats them.
 const MAX_LENGTH: usize = 1024;
 
-/// Chooses the version of the answer. Without `cniVersion` the original checks for 0.1.0 and answers in the form of 0.2.0.
-fn version(requested: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {
-    let since = verb.since();
-    let Some(requested) = requested else {
-        return match since {
+/// Chooses the version of the result. Without `cniVersion`, the original checks for 0.1.0 and
+/// prints the result of 0.2.0.
+fn choose_version(requested: Option<String>, verb: Verb) -> Result<CniVersion, CallError> {
+    let oldest = verb.since();
+    let Some(text) = requested else {
+        return match oldest {
             Some(_) => Err(CallError::TooOldFor(verb)),
             None => Ok(CniVersion::V020),
         };
     };
-    match CniVersion::parse(&requested) {
-        Some(version) if since.is_some_and(|since| version < since) => {
+    match CniVersion::parse(&text) {
+        Some(version) if oldest.is_some_and(|oldest| version < oldest) => {
             Err(CallError::TooOldFor(verb))
         }
         Some(version) => Ok(version),
-        None if since.is_some() && !is_number(requested.split('.').next()) => {
-            Err(CallError::NoVersion(requested))
+        None if oldest.is_some() && !is_number(text.split('.').next()) => {
+            Err(CallError::NoVersion(text))
         }
-        None => Err(CallError::Incompatible(requested)),
+        None => Err(CallError::Incompatible(text)),
     }
 }
 
@@ -131,7 +125,35 @@ fn is_number(text: Option<&str>) -> bool {
     text.is_some_and(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Returns whether a text is a network name or container ID as the specification allows it.
+/// Checks the name of the network.
+fn check_network_name(name: &str) -> Result<(), CallError> {
+    if name.is_empty() {
+        return Err(CallError::NoName);
+    }
+    if !is_identifier(name) {
+        return Err(CallError::BadName(name.to_owned()));
+    }
+    if name.len() > MAX_LENGTH {
+        return Err(CallError::TooLongName("network name"));
+    }
+    Ok(())
+}
+
+/// Checks CNI_CONTAINERID.
+fn check_container_id(id: &str) -> Result<(), CallError> {
+    if id.is_empty() {
+        return Err(CallError::NoContainerId);
+    }
+    if !is_identifier(id) {
+        return Err(CallError::BadContainerId(id.to_owned()));
+    }
+    if id.len() > MAX_LENGTH {
+        return Err(CallError::TooLongName("containerID"));
+    }
+    Ok(())
+}
+
+/// Returns whether the specification allows a text as a network name or container ID.
 fn is_identifier(text: &str) -> bool {
     let mut bytes = text.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphanumeric())
@@ -140,22 +162,27 @@ fn is_identifier(text: &str) -> bool {
 
 /// Checks that the kernel allows the name of an interface.
 fn check_if_name(name: &str) -> Result<(), CallError> {
-    const MAX_LENGTH: usize = 15;
-    match name {
-        "" => Err(CallError::NoIfName),
-        long if long.len() > MAX_LENGTH => Err(CallError::IfNameTooLong),
-        "." | ".." => Err(CallError::IfNameDots),
-        bad if bad.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) => {
-            Err(CallError::BadIfName)
-        }
-        _ => Ok(()),
+    const MAX_IF_NAME_LENGTH: usize = 15;
+    if name.is_empty() {
+        return Err(CallError::NoIfName);
     }
+    if name.len() > MAX_IF_NAME_LENGTH {
+        return Err(CallError::IfNameTooLong);
+    }
+    if name == "." || name == ".." {
+        return Err(CallError::IfNameDots);
+    }
+    if name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
+        return Err(CallError::BadIfName);
+    }
+    Ok(())
 }
 
-/// Collects the requested addresses, at most one of each family. The same address may be requested in several places.
+/// Collects the requested addresses, at most one of each family. Several places may request the
+/// same address.
 ///
 /// # Errors
-/// One is not an address, a list names one twice, or there are two of a family.
+/// A text is not an address, a list has an address twice, or two addresses have the same family.
 fn collect_requested(
     environment: &Environment,
     raw_config: &RawNetworkConfig,
@@ -163,7 +190,7 @@ fn collect_requested(
 ) -> Result<Vec<IpAddr>, CallError> {
     let in_args: Vec<String> = environment.args("IP").map(str::to_owned).collect();
     let mut all: Vec<IpAddr> = Vec::new();
-    // An invalid `ipam.ipAddress` is not an error here: as in the original, it is found in no pool later.
+    // An invalid `ipam.ipAddress` is not an error here. As in the original, no pool has it later.
     all.extend(ipam.ip_address.as_deref().and_then(named_address));
     let lists = [("CNI_ARGS IP", in_args)]
         .into_iter()
@@ -184,10 +211,8 @@ fn collect_requested(
             if all.contains(&address) {
                 continue;
             }
-            if all
-                .iter()
-                .any(|a| Family::from_address(*a) == Family::from_address(address))
-            {
+            let family = Family::from_address(address);
+            if all.iter().any(|a| Family::from_address(*a) == family) {
                 return Err(wrong("another of its family is asked for too"));
             }
             all.push(address);
@@ -199,6 +224,7 @@ fn collect_requested(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::NAME;
 
     #[test]
     fn first_failed_check_is_reported() {
@@ -222,7 +248,7 @@ mod tests {
                 if_name: "eth0".into(),
                 args: String::new(),
             };
-            let parsed = Call::parse(&environment, stdin.as_bytes(), &Defaults::default());
+            let parsed = Call::parse(&environment, stdin.as_bytes(), &Defaults::default(), NAME);
             assert_eq!(parsed, Err(expected), "{stdin} {command}");
         }
     }
@@ -244,7 +270,7 @@ mod tests {
             (Status, Some("0.1.0"), Err(TooOldFor(Status))),
             (Status, Some("1.1.0"), Ok(CniVersion::V110)),
         ] {
-            let found = version(requested.map(str::to_owned), verb);
+            let found = choose_version(requested.map(str::to_owned), verb);
             assert_eq!(found, expected, "{verb:?} {requested:?}");
         }
     }

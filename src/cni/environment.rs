@@ -20,13 +20,13 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads the variables through `get`; `None` without CNI_COMMAND, when a person started the program. Bytes that are not UTF-8
-    /// become replacement characters, which no check lets through where the text matters.
+    /// Reads the variables through `get`. Without CNI_COMMAND, an operator started the program, and
+    /// the result is `None`. Bytes that are not UTF-8 become replacement characters. The checks
+    /// refuse these wherever the text matters.
     pub fn read(get: impl Fn(&str) -> Option<OsString>) -> Option<Environment> {
-        let text = |name| {
-            get(name)
-                .map(|v| v.to_string_lossy().into_owned())
-                .unwrap_or_default()
+        let text = |name| match get(name) {
+            Some(value) => value.to_string_lossy().into_owned(),
+            None => String::new(),
         };
         let environment = Environment {
             command: text("CNI_COMMAND"),
@@ -43,10 +43,11 @@ impl Environment {
         Verb::parse(&self.command)
     }
 
-    /// Checks that the variables are set that the verb needs. CNI_PATH is not among them (difference D17).
+    /// Checks that all variables that the verb needs are set. No verb needs CNI_PATH (difference
+    /// D17).
     ///
     /// # Errors
-    /// All missing ones, in the original's order.
+    /// The error lists all missing variables, in the original's order.
     pub fn check_required(&self) -> Result<(), CallError> {
         let container_id = ("CNI_CONTAINERID", &self.container_id);
         let netns = ("CNI_NETNS", &self.netns);
@@ -68,12 +69,17 @@ impl Environment {
         }
     }
 
-    /// Iterates over the values of `name` in CNI_ARGS; absent and empty are the same.
+    /// Iterates over the values of `name` in CNI_ARGS. Empty values are skipped.
     pub fn args<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        let pairs = self.args.split(';').filter_map(|pair| pair.split_once('='));
-        pairs
+        self.arg_pairs()
             .filter(move |(key, value)| *key == name && !value.is_empty())
             .map(|(_, value)| value)
+    }
+
+    /// Iterates over the pairs in CNI_ARGS. As in the original, a part that is not a pair is
+    /// skipped.
+    fn arg_pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.args.split(';').filter_map(|part| part.split_once('='))
     }
 
     /// Returns the first value of `name` in CNI_ARGS.
@@ -81,8 +87,7 @@ impl Environment {
         self.args(name).next()
     }
 
-    /// Returns the unknown keys in CNI_ARGS, unless `IgnoreUnknown` is set. A part that is not a pair is skipped, as by the
-    /// original.
+    /// Returns the unknown keys in CNI_ARGS. If `IgnoreUnknown` is set, there are none.
     pub fn unknown_args(&self) -> Vec<String> {
         const KNOWN: [&str; 6] = [
             "IP",
@@ -92,29 +97,28 @@ impl Environment {
             "K8S_POD_NAMESPACE",
             "K8S_POD_UID",
         ];
-        if matches!(
-            self.arg("IgnoreUnknown"),
-            Some("1" | "true" | "True" | "TRUE")
-        ) {
+        let ignore_unknown = self.arg("IgnoreUnknown");
+        if matches!(ignore_unknown, Some("1" | "true" | "True" | "TRUE")) {
             return Vec::new();
         }
-        let names = self.args.split(';').filter_map(|pair| pair.split_once('='));
-        names
+        self.arg_pairs()
             .map(|(name, _)| name)
             .filter(|name| !name.is_empty() && !KNOWN.contains(name))
             .map(str::to_owned)
             .collect()
     }
 
-    /// Returns `namespace/name` of the pod from CNI_ARGS: for messages, never identity.
+    /// Returns `namespace/name` of the pod from CNI_ARGS. It is for messages only, and identifies
+    /// nothing.
     pub fn pod(&self) -> Option<String> {
-        // No name in Kubernetes is longer than 253 characters.
-        let arg = |name| self.arg(name).filter(|value| value.len() <= 253);
+        /// The maximum length of a name in Kubernetes.
+        const MAX_NAME_LENGTH: usize = 253;
+        let arg = |key| self.arg(key).filter(|value| value.len() <= MAX_NAME_LENGTH);
         let name = arg("K8S_POD_NAME")?;
-        Some(match arg("K8S_POD_NAMESPACE") {
-            Some(namespace) => format!("{namespace}/{name}"),
-            None => name.to_owned(),
-        })
+        match arg("K8S_POD_NAMESPACE") {
+            Some(namespace) => Some(format!("{namespace}/{name}")),
+            None => Some(name.to_owned()),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Why a call is invalid, with the form of each key that can be wrong, and the values that are read with such an error.
+//! The errors of an invalid call, the form of each key that can be wrong, and the parsers that
+//! return these errors.
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -6,10 +7,10 @@ use serde_json::value::RawValue;
 use super::Verb;
 use crate::codec::is;
 
-/// Why a call is invalid. The texts begin with the original's (contract section 14).
+/// Why a call is invalid. The messages begin with the original's words (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Variables are missing that the verb needs.
+    /// Variables that the verb needs are missing.
     #[error("required env variables [{}] missing", .0.join(","))]
     MissingVariables(Vec<&'static str>),
     /// stdin is not a network configuration.
@@ -33,7 +34,8 @@ pub enum CallError {
     /// CNI_CONTAINERID has characters that are not allowed.
     #[error("invalid characters in containerID")]
     BadContainerId(String),
-    /// The network's name, or CNI_CONTAINERID, is longer than any file name, and libcni makes it part of one.
+    /// The network's name or CNI_CONTAINERID is longer than any file name. libcni makes both part
+    /// of a file name.
     #[error("{0} is too long")]
     TooLongName(&'static str),
     /// CNI_IFNAME is empty.
@@ -48,7 +50,7 @@ pub enum CallError {
     /// CNI_IFNAME has characters that are not allowed.
     #[error("interface name contains / or : or whitespace characters")]
     BadIfName,
-    /// No such verb.
+    /// CNI_COMMAND is not a known verb.
     #[error("unknown CNI_COMMAND: {0}")]
     UnknownCommand(String),
     /// CNI_ARGS has unknown keys, and no `IgnoreUnknown`.
@@ -60,19 +62,21 @@ pub enum CallError {
     /// `cniVersion` is not supported.
     #[error("incompatible CNI versions")]
     Incompatible(String),
-    /// `cniVersion` is older than the verb.
+    /// `cniVersion` is older than the version that added the verb.
     #[error("config version does not allow {}", .0.as_str())]
     TooOldFor(Verb),
     /// `cniVersion` is not a version.
     #[error("failed to convert major version part {0:?}: it is not a number")]
     NoVersion(String),
-    /// A member that this plugin uses has the wrong type: its path, and what was found, or the decoder's message.
+    /// A member that this plugin uses has the wrong type. The fields are its path and what was
+    /// found, or the decoder's message.
     #[error("Failed to parse network configuration: {0} must be {form}: {1}", form = form(.0))]
     WrongType(&'static str, String),
     /// `ipam.environment` is unknown.
     #[error("Failed to parse network configuration: Invalid configuration")]
     UnknownEnvironment(String),
-    /// A member that the original does not have is invalid: its path, and what was found, or the decoder's message.
+    /// A member that the original does not have is invalid. The fields are its path and what was
+    /// found, or the decoder's message.
     #[error("{0} must be {form}: {1}", form = form(.0))]
     Invalid(&'static str, String),
     /// A requested address is invalid.
@@ -85,10 +89,10 @@ pub enum CallError {
         /// Why it is invalid.
         why: &'static str,
     },
-    /// A GC does not list the valid attachments.
+    /// The configuration of a GC does not list the valid attachments.
     #[error("cni.dev/valid-attachments is missing")]
     NoAttachments,
-    /// `ipam.queryUrl` is not a URL that can be queried.
+    /// `ipam.queryUrl` is not a supported URL.
     #[error("invalid query URL {0:?}")]
     QueryUrl(String),
 }
@@ -113,15 +117,16 @@ pub(super) fn parse_value<T: DeserializeOwned>(
 
 /// Quotes the beginning of a value for an error.
 pub(super) fn describe_found(raw: &RawValue) -> String {
-    const MOST: usize = 80;
+    const MAX_CHARACTERS: usize = 80;
     let text = raw.get();
-    match text.chars().nth(MOST) {
+    match text.char_indices().nth(MAX_CHARACTERS) {
+        Some((end, _)) => format!("found {}...", text.get(..end).unwrap_or_default()),
         None => format!("found {text}"),
-        Some(_) => format!("found {}...", text.chars().take(MOST).collect::<String>()),
     }
 }
 
-/// The form of a key whose value is a string or one of our own kinds, to follow `KEY must be`.
+/// Returns the form of a key as it follows `KEY must be`. A key that is not in the table is a
+/// string.
 pub(super) fn form(key: &str) -> &'static str {
     FORMS
         .iter()
@@ -129,7 +134,8 @@ pub(super) fn form(key: &str) -> &'static str {
         .map_or("a string", |(_, form)| form)
 }
 
-/// The keys of `ipam` that this plugin uses. Others are ignored, whatever their type (difference D15).
+/// Iterates over the keys of `ipam` that this plugin uses. Others are ignored, whatever their type
+/// (difference D15).
 pub fn ipam_keys() -> impl Iterator<Item = &'static str> {
     FORMS.iter().filter_map(|(path, _)| ipam_key(path))
 }
@@ -139,10 +145,12 @@ pub(super) fn ipam_key(path: &str) -> Option<&str> {
     path.strip_prefix("ipam.")
 }
 
-/// Returns the path of a key of `ipam` that this plugin uses, whatever the key's case.
+/// Returns the path of a key of `ipam`, in any case; `None` if this plugin does not use the key.
 pub(super) fn ipam_path(key: &str) -> Option<&'static str> {
-    let mut paths = FORMS.iter().map(|(path, _)| *path);
-    paths.find(|path| ipam_key(path).is_some_and(|known| is(key, known)))
+    FORMS
+        .iter()
+        .map(|(path, _)| *path)
+        .find(|path| ipam_key(path).is_some_and(|known| is(key, known)))
 }
 
 /// Returns whether this plugin uses a key of `ipam`.
@@ -150,7 +158,7 @@ pub fn is_ipam_key(key: &str) -> bool {
     ipam_path(key).is_some()
 }
 
-/// Each member that can be wrong, by its path, with its form.
+/// The path of each member that can be wrong, and its form.
 const FORMS: [(&str, &str); 22] = [
     ("master", "a string, for example \"eth0\""),
     (
@@ -165,7 +173,8 @@ const FORMS: [(&str, &str); 22] = [
     ),
     (
         "ipam.families",
-        "a list of \"ipv4\" and \"ipv6\", each once at most, with the family of ipam.subnet, for example [\"ipv4\", \"ipv6\"]",
+        "a list of \"ipv4\" and \"ipv6\", each once at most, with the family of ipam.subnet, \
+         for example [\"ipv4\", \"ipv6\"]",
     ),
     ("ipam.addressSpace", "a string, for example \"local\""),
     ("ipam.subnet", "a string, for example \"10.224.0.0/16\""),
@@ -176,7 +185,8 @@ const FORMS: [(&str, &str); 22] = [
     ),
     (
         "ipam.queryUrl",
-        "a string that begins with http:// or file:, for example \"file:///etc/interfaces.xml\"",
+        "a string that begins with http:// or file:, \
+         for example \"file:///etc/interfaces.xml\"",
     ),
     (
         "ipam.kubeconfig",
@@ -191,11 +201,13 @@ const FORMS: [(&str, &str); 22] = [
     ),
     (
         "ipam.routes",
-        "a list of objects with dst and, if wanted, gw, for example [{\"dst\": \"10.0.0.0/8\", \"gw\": \"10.224.0.1\"}]",
+        "a list of objects with dst and, if wanted, gw, \
+         for example [{\"dst\": \"10.0.0.0/8\", \"gw\": \"10.224.0.1\"}]",
     ),
     (
         "ipam.dns",
-        "an object with nameservers, domain, search and options, for example {\"nameservers\": [\"10.0.0.10\"]}",
+        "an object with nameservers, domain, search and options, \
+         for example {\"nameservers\": [\"10.0.0.10\"]}",
     ),
     ("args.cni.ips", IPS),
     ("runtimeConfig.ips", IPS),
@@ -205,7 +217,8 @@ const FORMS: [(&str, &str); 22] = [
     ),
     (
         "cni.dev/valid-attachments",
-        "a list of objects, for example [{\"containerID\": \"3f2a91c04d7e\", \"ifname\": \"eth0\"}]",
+        "a list of objects, \
+         for example [{\"containerID\": \"3f2a91c04d7e\", \"ifname\": \"eth0\"}]",
     ),
 ];
 

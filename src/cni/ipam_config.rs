@@ -22,11 +22,13 @@ const COOLDOWN: Duration = Duration::from_secs(30);
 pub struct IpamConfig {
     /// Where pools come from.
     pub backend: Backend,
-    /// Where pools of IPv6 come from; `None` for the same source.
+    /// Where IPv6 pools come from; `None` for the same source.
     pub ipv6_backend: Option<Backend>,
-    /// Whether it allocates from IPv6 pools: under the name of the IPv6 plugin, or from a source that has no others.
+    /// Whether the call allocates from IPv6 pools. This is so under the name of the IPv6 plugin,
+    /// and with a source that has no other pools.
     pub ipv6: bool,
-    /// The families of which a pod gets an address each, in the order of the result; empty when the key is missing.
+    /// The families of the pod's addresses, one address each, in the order of the result. Empty
+    /// when the key is missing.
     pub families: Vec<Family>,
     /// The address space; `local` by default.
     pub address_space: String,
@@ -40,17 +42,17 @@ pub struct IpamConfig {
     pub query_url: Option<QueryUrl>,
     /// The path of the kubeconfig for the Kubernetes API.
     pub kubeconfig: Option<String>,
-    /// The node's name in the Kubernetes API, where it is not the host's.
+    /// The node's name in the Kubernetes API, if it differs from the host's.
     pub node_name: Option<String>,
     /// Addresses that are never allocated.
     pub exclude: Vec<IpNet>,
-    /// How long a released address cools down while there are others.
+    /// How long a released address is not allocated while other addresses are free.
     pub cooldown: Duration,
-    /// What STATUS reports of a node without a free address.
+    /// What STATUS reports when no address is free.
     pub when_full: WhenFull,
-    /// The routes of the result, in place of the default route.
+    /// The routes of the result, instead of the default route.
     pub routes: Option<Vec<Route>>,
-    /// The name servers of the result, in place of Azure's.
+    /// The name servers of the result, instead of Azure's.
     pub dns: Option<Dns>,
 }
 
@@ -61,7 +63,7 @@ pub enum Backend {
     Azure,
     /// `/etc/kubernetes/interfaces.json`, for Azure Stack.
     Mas,
-    /// The same file by its other name.
+    /// The same source by its other name.
     FileIpam,
     /// The IPv6 range in the node object of the Kubernetes API.
     Ipv6NodeIpam,
@@ -69,13 +71,13 @@ pub enum Backend {
     Null,
 }
 
-/// `ipam.statusWhenFull`: what STATUS reports of a node without a free address.
+/// `ipam.statusWhenFull`: what STATUS reports when no address is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It is ready: at max-pods a full pool is normal.
+    /// The plugin is ready. At max-pods a full pool is normal.
     #[default]
     Ready,
-    /// It cannot serve ADDs, as the specification has it.
+    /// The plugin cannot serve ADDs, as the specification demands.
     Error,
 }
 
@@ -103,7 +105,7 @@ impl Default for IpamConfig {
 }
 
 impl Backend {
-    /// All of them.
+    /// All sources.
     pub const ALL: [Backend; 5] = [
         Backend::Azure,
         Backend::Mas,
@@ -113,11 +115,13 @@ impl Backend {
     ];
 
     pub(super) fn parse(name: &str) -> Result<Backend, CallError> {
-        let known = Backend::ALL.into_iter().find(|known| known.name() == name);
-        known.ok_or_else(|| CallError::UnknownEnvironment(name.to_owned()))
+        Backend::ALL
+            .into_iter()
+            .find(|backend| backend.name() == name)
+            .ok_or_else(|| CallError::UnknownEnvironment(name.to_owned()))
     }
 
-    /// Its name in the netconf.
+    /// Returns the name in the network configuration.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Azure => "azure",
@@ -142,20 +146,20 @@ impl QueryUrl {
     /// Parses `http://...`, `file:///PATH` or `file:PATH`.
     ///
     /// # Errors
-    /// Another scheme: the wire server speaks plain HTTP, so there is no TLS here.
+    /// The URL has another scheme, or nothing after it. There is no `https:`, because the wire
+    /// server speaks plain HTTP.
     pub fn parse(url: &str) -> Result<QueryUrl, CallError> {
-        let scheme = |name: &str| {
-            url.get(..name.len())
-                .filter(|s| s.eq_ignore_ascii_case(name))
-                .and(url.get(name.len()..))
+        let strip_scheme = |scheme: &str| {
+            let (start, rest) = url.split_at_checked(scheme.len())?;
+            start.eq_ignore_ascii_case(scheme).then_some(rest)
         };
-        if scheme("http://").is_some_and(|rest| !rest.is_empty()) {
+        if strip_scheme("http://").is_some_and(|rest| !rest.is_empty()) {
             return Ok(QueryUrl::Http(url.to_owned()));
         }
-        match scheme("file://localhost")
-            .or(scheme("file://"))
-            .or(scheme("file:"))
-        {
+        let path = strip_scheme("file://localhost")
+            .or_else(|| strip_scheme("file://"))
+            .or_else(|| strip_scheme("file:"));
+        match path {
             Some(path) if !path.is_empty() => Ok(QueryUrl::File(path.into())),
             _ => Err(CallError::QueryUrl(url.to_owned())),
         }

@@ -1,4 +1,5 @@
-//! The CNI protocol: parses environment and network configuration, and prints results and errors in the form of each version. No IO.
+//! The CNI protocol: parses the environment and the network configuration, and prints results and
+//! errors in the form of each version. There is no IO here.
 
 mod call;
 mod environment;

@@ -1,4 +1,5 @@
-//! Parses the network configuration on stdin (contract section 2): first as it is spelled, then validated.
+//! Parses the network configuration on stdin (contract section 2). The members are first read as
+//! they are spelled, and then validated.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +11,8 @@ use super::raw_ipam_config::RawIpamConfig;
 use super::{CniVersion, Defaults, IpamConfig, Verb};
 use crate::codec::{self, Cursor, Members, ParseError, Read, is, named_address, object};
 
-/// The members that this plugin uses, as they are spelled. Others are ignored, whatever their type (difference D15).
+/// The members that this plugin uses, as they are spelled. Others are ignored, whatever their type
+/// (difference D15).
 #[derive(Debug, Default)]
 pub(super) struct RawNetworkConfig {
     cni_version: Option<Box<RawValue>>,
@@ -21,7 +23,7 @@ pub(super) struct RawNetworkConfig {
     args: Option<Box<RawValue>>,
     runtime_config: Option<Box<RawValue>>,
     prev_result: Option<Box<RawValue>>,
-    /// Both lists of attachments of a GC, `null`s among them.
+    /// Both lists of attachments of a GC. Each may be `null`.
     attachments: Vec<Box<RawValue>>,
 }
 
@@ -30,18 +32,18 @@ pub(super) struct RawNetworkConfig {
 pub struct NetworkConfig {
     /// The version of the result.
     pub version: CniVersion,
-    /// ADD without subnet: the interface whose pools are used.
+    /// The interface whose pools an ADD without subnet uses.
     pub master: Option<String>,
-    /// How much to log; anything but a known level means the default.
+    /// The level of the log. An unknown one means the default.
     pub log_level: Option<String>,
     /// The key `ipam`.
     pub ipam: IpamConfig,
 }
 
-/// Container ID and interface name of attachments.
+/// The container IDs and interface names of attachments.
 pub type Attachments = BTreeSet<(String, String)>;
 
-/// The keys of a network configuration that are read here.
+/// The keys of a network configuration that this plugin uses.
 pub const NETWORK_CONFIG_KEYS: &[&str] = <RawNetworkConfig as Members<'static>>::NAMES;
 
 object! { any_case read RawNetworkConfig {
@@ -66,38 +68,40 @@ fn push_raw(target: &mut Vec<Box<RawValue>>, json: &mut Cursor<'_>) -> Result<()
 impl RawNetworkConfig {
     /// Reads stdin.
     pub fn read(stdin: &[u8]) -> Result<Self, CallError> {
-        codec::parse(stdin).map_err(|e| {
-            CallError::NotJson(match e.is_eof() {
-                // The one message of the original's decoder that callers meet daily: nothing came on stdin.
-                true => "unexpected end of JSON input".to_owned(),
-                false => e.to_string(),
-            })
+        codec::parse(stdin).map_err(|error| {
+            if error.is_eof() {
+                // The original's message. Callers often see it, because it also means an empty
+                // stdin.
+                CallError::NotJson("unexpected end of JSON input".to_owned())
+            } else {
+                CallError::NotJson(error.to_string())
+            }
         })
     }
 
     /// Returns the network's name; empty when it is missing.
     pub fn name(&self) -> Result<String, CallError> {
-        let wrong = |_| CallError::NotJson("name must be a string".to_owned());
-        Ok(parse_string(self.name.as_deref(), "name")
-            .map_err(wrong)?
-            .unwrap_or_default())
+        let name = parse_string(self.name.as_deref(), "name")
+            .map_err(|_| CallError::NotJson("name must be a string".to_owned()))?;
+        Ok(name.unwrap_or_default())
     }
 
     /// Returns `cniVersion`; absent, `null` and empty are the same.
     pub fn cni_version(&self) -> Result<Option<String>, CallError> {
-        let wrong = |_| CallError::VersionType;
-        Ok(parse_string(self.cni_version.as_deref(), "cniVersion")
-            .map_err(wrong)?
-            .filter(|v| !v.is_empty()))
+        let version = parse_string(self.cni_version.as_deref(), "cniVersion")
+            .map_err(|_| CallError::VersionType)?;
+        Ok(version.filter(|v| !v.is_empty()))
     }
 
-    /// Validates the configuration for a call of `verb`. For a verb that does not allocate, members of the wrong type count as
-    /// missing: a release depends on none of them (promise P4).
+    /// Validates the configuration for a call of `verb` to the plugin named `program`. For a verb
+    /// that does not allocate, members of the wrong type count as missing, because a release
+    /// depends on none of them (promise P4).
     pub fn validate(
         &self,
         version: CniVersion,
         verb: Verb,
         defaults: &Defaults,
+        program: &str,
     ) -> Result<NetworkConfig, CallError> {
         let lenient = !verb.allocates();
         let raw_config = match RawIpamConfig::read(self.ipam.as_deref(), defaults) {
@@ -112,73 +116,79 @@ impl RawNetworkConfig {
             version,
             master: master.filter(|m| !m.is_empty()),
             log_level: parse_string(self.log_level.as_deref(), "logLevel").unwrap_or_default(),
-            ipam: raw_config.validate(verb)?,
+            ipam: raw_config.validate(verb, program)?,
         })
     }
 
-    /// Returns the addresses requested in `args.cni.ips` and `runtimeConfig.ips`, each list with its name.
+    /// Returns the addresses requested in `args.cni.ips` and `runtimeConfig.ips`, each list with
+    /// its name.
     pub fn ips(&self) -> Result<[(&'static str, Vec<String>); 2], CallError> {
-        let list = |raw: Option<Box<RawValue>>, key: &'static str| {
-            let ips: Option<Result<Vec<String>, _>> = raw.map(|raw| parse_value(&raw, key));
-            Ok((key, ips.transpose()?.unwrap_or_default()))
+        let member = |object: Option<&RawValue>, key| parse_member(object?, key).ok()?;
+        let list = |raw: Option<Box<RawValue>>, path| match raw {
+            Some(raw) => parse_value(&raw, path),
+            None => Ok(Vec::new()),
         };
-        let args = self
-            .args
-            .as_deref()
-            .and_then(|args| parse_member(args, "cni").ok()?);
-        let args = args.and_then(|cni| parse_member(&cni, "ips").ok()?);
-        let config = self.runtime_config.as_deref();
-        let config = config.and_then(|config| parse_member(config, "ips").ok()?);
+        let cni_args = member(self.args.as_deref(), "cni");
+        let in_args = member(cni_args.as_deref(), "ips");
+        let in_runtime_config = member(self.runtime_config.as_deref(), "ips");
         Ok([
-            list(args, "args.cni.ips")?,
-            list(config, "runtimeConfig.ips")?,
+            ("args.cni.ips", list(in_args, "args.cni.ips")?),
+            (
+                "runtimeConfig.ips",
+                list(in_runtime_config, "runtimeConfig.ips")?,
+            ),
         ])
     }
 
-    /// Returns the addresses of `prevResult`, whatever its version; `None` when there is no `prevResult`.
+    /// Returns the addresses of `prevResult` in any version; `None` when there is no `prevResult`.
     pub fn prev_addresses(&self) -> Result<Option<Vec<IpAddr>>, CallError> {
         const KEY: &str = "prevResult";
-        let wrong = |found| CallError::Invalid(KEY, found);
-        let member = |of: &RawValue, key| parse_member(of, key).map_err(|e| wrong(e.to_string()));
+        let invalid = |found| CallError::Invalid(KEY, found);
+        let member = |object: &RawValue, key| {
+            parse_member(object, key).map_err(|error| invalid(error.to_string()))
+        };
         let Some(result) = self.prev_result.as_deref() else {
             return Ok(None);
         };
-        let mut texts = Vec::new();
+        let mut members = Vec::new();
         if let Some(ips) = member(result, "ips")? {
-            let ips: Vec<Box<RawValue>> = parse_value(&ips, KEY)?;
-            for ip in ips {
-                texts.push(member(&ip, "address")?);
+            let items: Vec<Box<RawValue>> = parse_value(&ips, KEY)?;
+            for item in items {
+                members.push(member(&item, "address")?);
             }
         }
         for family in ["ip4", "ip6"] {
-            if let Some(ip) = member(result, family)? {
-                texts.push(member(&ip, "ip")?);
+            if let Some(item) = member(result, family)? {
+                members.push(member(&item, "ip")?);
             }
         }
         let mut addresses = Vec::new();
-        for text in texts {
-            let text = text.ok_or_else(|| wrong("an item without an address".to_owned()))?;
-            let text: String = parse_value(&text, KEY)?;
-            addresses.push(named_address(&text).ok_or_else(|| wrong(format!("{text:?}")))?);
+        for found in members {
+            let raw = found.ok_or_else(|| invalid("an item without an address".to_owned()))?;
+            let text: String = parse_value(&raw, KEY)?;
+            let address = named_address(&text).ok_or_else(|| invalid(format!("{text:?}")))?;
+            addresses.push(address);
         }
         Ok(Some(addresses))
     }
 
-    /// Returns the valid attachments of a GC, from both lists. A runtime that has none may send `null`.
-    #[inline(never)]
+    /// Returns the valid attachments of a GC, from both lists. A runtime without attachments may
+    /// send `null`.
     pub fn valid_attachments(&self) -> Result<Attachments, CallError> {
         const KEY: &str = "cni.dev/valid-attachments";
         if self.attachments.is_empty() {
             return Err(CallError::NoAttachments);
         }
-        let wrong = |found| CallError::Invalid(KEY, found);
-        let name = |of: &RawValue, key: &str| -> Result<String, CallError> {
-            let raw = parse_member(of, key).map_err(|e| wrong(e.to_string()))?;
-            parse_value(&raw.ok_or_else(|| wrong(format!("no {key}")))?, KEY)
+        let invalid = |found| CallError::Invalid(KEY, found);
+        let name = |object: &RawValue, key: &str| -> Result<String, CallError> {
+            let raw = parse_member(object, key)
+                .map_err(|error| invalid(error.to_string()))?
+                .ok_or_else(|| invalid(format!("no {key}")))?;
+            parse_value(&raw, KEY)
         };
         let mut valid = Attachments::new();
-        for raw in &self.attachments {
-            let listed: Option<Vec<Box<RawValue>>> = parse_value(raw, KEY)?;
+        for list in &self.attachments {
+            let listed: Option<Vec<Box<RawValue>>> = parse_value(list, KEY)?;
             for attachment in listed.into_iter().flatten() {
                 valid.insert((
                     name(&attachment, "containerID")?,
@@ -194,9 +204,12 @@ impl RawNetworkConfig {
 fn parse_member(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, codec::Error> {
     let mut found = None;
     codec::document(raw.get(), |json| {
-        json.object(&mut |name, json| match is(name, key) {
-            true => found.read(json),
-            false => json.skip(),
+        json.object(&mut |name, json| {
+            if is(name, key) {
+                found.read(json)
+            } else {
+                json.skip()
+            }
         })
     })?;
     Ok(found)
@@ -205,6 +218,7 @@ fn parse_member(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, code
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cni::NAME;
 
     fn raw_config(json: &str) -> RawNetworkConfig {
         RawNetworkConfig::read(json.as_bytes()).unwrap()
@@ -217,8 +231,9 @@ mod tests {
             r#"{"name":"a","ipam":"x"}"#,
             r#"{"name":"a","master":{}}"#,
         ] {
-            let validate =
-                |verb| raw_config(json).validate(CniVersion::V030, verb, &Defaults::default());
+            let validate = |verb| {
+                raw_config(json).validate(CniVersion::V030, verb, &Defaults::default(), NAME)
+            };
             let wrong = validate(Verb::Add);
             assert!(matches!(wrong, Err(CallError::WrongType(..))), "{json}");
             assert!(validate(Verb::Del).is_ok(), "{json}");
@@ -233,7 +248,8 @@ mod tests {
                 Some("10.1.0.5"),
             ),
             (
-                r#"{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.5/16"},{"address":"fd00::5/64"}]}"#,
+                r#"{"cniVersion":"1.1.0",
+                    "ips":[{"address":"10.1.0.5/16"},{"address":"fd00::5/64"}]}"#,
                 Some("10.1.0.5 fd00::5"),
             ),
             (r#"{"ip4":{"ip":"10.1.0.5/16"},"dns":{}}"#, Some("10.1.0.5")),
@@ -248,13 +264,12 @@ mod tests {
             (r#"{"ips":{}}"#, None),
             (r#"{"ips":[{}]}"#, None),
         ] {
-            let found = raw_config(&format!(r#"{{"prevResult":{json}}}"#)).prev_addresses();
-            let found = found.map(|all| {
-                let all = all.unwrap();
-                let all: Vec<_> = all.iter().map(ToString::to_string).collect();
-                all.join(" ")
+            let config = raw_config(&format!(r#"{{"prevResult":{json}}}"#));
+            let found = config.prev_addresses().ok().map(|addresses| {
+                let texts: Vec<_> = addresses.unwrap().iter().map(ToString::to_string).collect();
+                texts.join(" ")
             });
-            assert_eq!(found.ok().as_deref(), expected, "{json}");
+            assert_eq!(found.as_deref(), expected, "{json}");
         }
         for none in ["{}", r#"{"prevResult":null}"#] {
             assert_eq!(raw_config(none).prev_addresses(), Ok(None));
@@ -265,7 +280,10 @@ mod tests {
     fn valid_attachments_are_those_of_both_keys() {
         let both = raw_config(
             r#"{"cni.dev/attachments":[{"containerID":"c1","ifname":"eth0"}],
-                "cni.dev/valid-attachments":[{"containerID":"c2","ifname":"eth0"},{"containerID":"c1","ifname":"eth0"}]}"#,
+                "cni.dev/valid-attachments":[
+                    {"containerID":"c2","ifname":"eth0"},
+                    {"containerID":"c1","ifname":"eth0"}
+                ]}"#,
         );
         let pair = |id: &str| (id.to_owned(), "eth0".to_owned());
         let expected = [pair("c1"), pair("c2")].into();

@@ -1,4 +1,5 @@
-//! Parses `ipam.routes` and `ipam.dns`, which replace the default route and Azure's name server in a result.
+//! Parses `ipam.routes` and `ipam.dns`, which replace the default route and Azure's name server in
+//! a result.
 
 use std::net::IpAddr;
 
@@ -14,10 +15,10 @@ use crate::codec::{self, Cursor, ParseError, object};
 pub struct Route {
     /// The destination.
     pub dst: IpNet,
-    /// The gateway; without one the main plugin takes the gateway of the address.
+    /// The gateway. Without one, the main plugin uses the gateway of the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    // New in version 1.1.0.
+    // The members below are new in version 1.1.0.
     #[serde(skip_serializing_if = "Option::is_none")]
     mtu: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +32,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// The route to `dst`, with nothing else about it.
+    /// Creates a route to `dst` that has only a gateway.
     pub(super) fn to(dst: IpNet, gw: Option<IpAddr>) -> Route {
         Route {
             dst,
@@ -81,15 +82,17 @@ object! { any_case read RawRoute {
 
 fn read_prefix(target: &mut Option<IpNet>, json: &mut Cursor<'_>) -> Result<(), ParseError> {
     codec::text(target, json, |text| {
-        let net = text.parse().map(Some);
-        net.map_err(|_| format!("{text:?} is not a prefix"))
+        text.parse()
+            .map(Some)
+            .map_err(|_| format!("{text:?} is not a prefix"))
     })
 }
 
 fn read_gateway(target: &mut Option<IpAddr>, json: &mut Cursor<'_>) -> Result<(), ParseError> {
     codec::text(target, json, |text| {
-        let address = text.parse().map(Some);
-        address.map_err(|_| format!("{text:?} is not an address"))
+        text.parse()
+            .map(Some)
+            .map_err(|_| format!("{text:?} is not an address"))
     })
 }
 
@@ -103,20 +106,25 @@ object! { any_case read Dns {
 /// Reads `ipam.routes`.
 pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
     const KEY: &str = "ipam.routes";
-    let all: Vec<Box<RawValue>> = parse_value(raw, KEY)?;
-    let read = |raw: &RawValue| -> Result<Route, String> {
-        let raw: RawRoute = codec::parse(raw.get().as_bytes()).map_err(|e| e.to_string())?;
-        Ok(Route {
-            dst: raw.dst.ok_or("a route without dst")?,
-            ..raw.route
-        })
-    };
-    let routes: Result<_, _> = all.iter().map(|raw| read(raw)).collect();
-    routes.map_err(|e| CallError::Invalid(KEY, e))
+    let items: Vec<Box<RawValue>> = parse_value(raw, KEY)?;
+    items
+        .iter()
+        .map(|item| route(item))
+        .collect::<Result<_, _>>()
+        .map_err(|found| CallError::Invalid(KEY, found))
+}
+
+/// Reads an item of `ipam.routes`.
+fn route(item: &RawValue) -> Result<Route, String> {
+    let raw: RawRoute = codec::parse(item.get().as_bytes()).map_err(|e| e.to_string())?;
+    Ok(Route {
+        dst: raw.dst.ok_or("a route without dst")?,
+        ..raw.route
+    })
 }
 
 /// Reads `ipam.dns`.
 pub(super) fn dns(raw: &RawValue) -> Result<Dns, CallError> {
-    let dns = codec::parse(raw.get().as_bytes());
-    dns.map_err(|e| CallError::Invalid("ipam.dns", e.to_string()))
+    codec::parse(raw.get().as_bytes())
+        .map_err(|error| CallError::Invalid("ipam.dns", error.to_string()))
 }

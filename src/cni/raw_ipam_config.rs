@@ -1,4 +1,4 @@
-//! Parses and validates the key `ipam` of the network configuration, and the file of defaults for it.
+//! Parses and validates the key `ipam` of the network configuration, and the file of its defaults.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::error::{
     CallError, describe_found, ipam_key, ipam_keys, ipam_path, parse_string, parse_value,
 };
-use super::{Backend, IpamConfig, NAME_V6, QueryUrl, Verb, WhenFull, overrides};
+use super::{Backend, IpamConfig, NAME, NAME_V6, QueryUrl, Verb, WhenFull, overrides};
 use crate::codec::{self, Cursor, Members, ParseError, Read};
 use crate::ipam::Family;
 
@@ -18,8 +18,10 @@ const NOT_FOR_ALL_PODS: [&str; 5] = ["type", "families", "addressSpace", "subnet
 
 /// Lists the keys that can be defaults for all pods.
 fn default_keys() -> String {
-    let keys = ipam_keys().filter(|key| !NOT_FOR_ALL_PODS.contains(key));
-    keys.collect::<Vec<_>>().join(", ")
+    let keys: Vec<_> = ipam_keys()
+        .filter(|key| !NOT_FOR_ALL_PODS.contains(key))
+        .collect();
+    keys.join(", ")
 }
 
 /// Defaults for the members of `ipam`: the valid part of `/etc/azure-vnet-ipam.json`.
@@ -39,45 +41,47 @@ impl<'de> Members<'de> for RawIpamConfig {
             self.unknown.push(key.to_owned());
             return Ok(false);
         };
-        let mut found: Option<Box<RawValue>> = None;
-        found.read(json)?;
-        if let Some(found) = found {
+        let mut value: Option<Box<RawValue>> = None;
+        value.read(json)?;
+        if let Some(value) = value {
             self.members.retain(|(earlier, _)| *earlier != path);
-            self.members.push((path, found));
+            self.members.push((path, value));
         }
         Ok(true)
     }
 }
 
 impl Defaults {
-    /// Parses the file. Returns the valid members, and a message for each of the others.
+    /// Parses the file. Returns the valid members, and a message for each invalid one.
     pub fn read(json: &[u8]) -> (Defaults, Vec<String>) {
         let mut raw_config: RawIpamConfig = match codec::parse(json) {
             Ok(raw_config) => raw_config,
             Err(e) => {
-                let wrong = format!(
-                    "it is not a JSON object, for example {{\"exclude\": [\"10.224.0.128/25\"], \"cooldown\": 60}}: {e}"
+                let problem = format!(
+                    "it is not a JSON object, for example \
+                     {{\"exclude\": [\"10.224.0.128/25\"], \"cooldown\": 60}}: {e}"
                 );
-                return (Defaults::default(), vec![wrong]);
+                return (Defaults::default(), vec![problem]);
             }
         };
-        let unknown = raw_config.unknown.drain(..);
-        let unknown =
-            unknown.map(|k| format!("unknown key {k:?}; the keys are {}", default_keys()));
-        let mut wrong: Vec<String> = unknown.collect();
-        raw_config.members.retain(|member| match fault(member) {
-            None => true,
-            Some(fault) => {
-                wrong.push(fault);
-                false
-            }
+        let mut problems = Vec::new();
+        for key in raw_config.unknown.drain(..) {
+            let keys = default_keys();
+            problems.push(format!("unknown key {key:?}; the keys are {keys}"));
+        }
+        raw_config.members.retain(|member| {
+            let problem = default_problem(member);
+            let is_valid = problem.is_none();
+            problems.extend(problem);
+            is_valid
         });
-        (Defaults(raw_config), wrong)
+        (Defaults(raw_config), problems)
     }
 }
 
-/// Returns why a member cannot be a default for all pods. No message of the original's has to be kept here.
-fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
+/// Returns why a member cannot be a default for all pods. The original has no such messages, so
+/// they need not begin with its words.
+fn default_problem(member: &(&'static str, Box<RawValue>)) -> Option<String> {
     let (path, raw) = member;
     if let Some(key) = ipam_key(path).filter(|key| NOT_FOR_ALL_PODS.contains(key)) {
         return Some(format!("{key} belongs in a network configuration"));
@@ -86,8 +90,8 @@ fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
         members: vec![member.clone()],
         unknown: vec![],
     };
-    let error = match alone.validate(Verb::Add) {
-        Err(CallError::WrongType(path, found)) => CallError::Invalid(path, found),
+    let error = match alone.validate(Verb::Add, NAME) {
+        Err(CallError::WrongType(wrong, found)) => CallError::Invalid(wrong, found),
         Err(CallError::QueryUrl(url)) => CallError::Invalid(path, format!("found {url:?}")),
         Err(CallError::UnknownEnvironment(name)) => {
             let names = Backend::ALL.map(Backend::name).join(", ");
@@ -105,33 +109,43 @@ fn fault(member: &(&'static str, Box<RawValue>)) -> Option<String> {
 impl RawIpamConfig {
     /// Reads the key `ipam` on top of the defaults.
     pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<RawIpamConfig, CallError> {
-        let own = raw
-            .map(|raw| codec::parse(raw.get().as_bytes()))
-            .transpose();
-        let own = own.map_err(|e| CallError::WrongType("ipam", e.to_string()))?;
-        let mut raw_config: RawIpamConfig = own.unwrap_or_default();
-        let inherited = defaults.0.members.iter();
-        let inherited = inherited.filter(|(path, _)| raw_config.raw(path).is_none());
-        let inherited: Vec<_> = inherited.cloned().collect();
-        raw_config.members.extend(inherited);
+        let mut raw_config = match raw {
+            Some(raw) => codec::parse(raw.get().as_bytes())
+                .map_err(|error| CallError::WrongType("ipam", error.to_string()))?,
+            None => RawIpamConfig::default(),
+        };
+        for (path, value) in &defaults.0.members {
+            if raw_config.raw(path).is_none() {
+                raw_config.members.push((path, value.clone()));
+            }
+        }
         Ok(raw_config)
     }
 
+    /// Returns the value of a member.
     fn raw(&self, path: &str) -> Option<&RawValue> {
-        let found = self.members.iter().find(|(known, _)| *known == path);
-        found.map(|(_, raw)| &**raw)
+        let (_, value) = self.members.iter().find(|(known, _)| *known == path)?;
+        Some(value)
     }
 
-    /// Validates the members for a call of `verb`. For a verb that does not allocate, invalid members count as missing, and those
-    /// that it does not need are not read: a release depends on none of them (promise P4).
-    pub fn validate(&self, verb: Verb) -> Result<IpamConfig, CallError> {
+    /// Returns the text of a member; `None` when it is missing or empty.
+    fn text(&self, path: &'static str) -> Result<Option<String>, CallError> {
+        let text = parse_string(self.raw(path), path)?;
+        Ok(text.filter(|t| !t.is_empty()))
+    }
+
+    /// Validates the members for a call of `verb` to the plugin named `program`. For a verb that
+    /// does not allocate, members that it does not need are not read, and invalid ones count as
+    /// missing, because a release depends on none of them (promise P4).
+    pub fn validate(&self, verb: Verb, program: &str) -> Result<IpamConfig, CallError> {
         let lenient = !verb.allocates();
-        let text = |path: &'static str| match parse_string(self.raw(path), path) {
+        let text = |path| match self.text(path) {
             Err(_) if lenient => Ok(None),
-            other => other.map(|text| text.filter(|text| !text.is_empty())),
+            other => other,
         };
+        let plugin_type = text("ipam.type")?;
         let mut conf = IpamConfig {
-            ipv6: text("ipam.type")?.is_some_and(|t| t == NAME_V6),
+            ipv6: program == NAME_V6 || plugin_type.as_deref() == Some(NAME_V6),
             address_space: text("ipam.addressSpace")?.unwrap_or_else(|| "local".to_owned()),
             subnet: text("ipam.subnet")?,
             ip_address: text("ipam.ipAddress")?,
@@ -143,38 +157,39 @@ impl RawIpamConfig {
         Ok(conf)
     }
 
-    /// Validates what only verbs that allocate look at.
-    #[inline(never)]
+    /// Validates the members that only verbs that allocate need.
     fn validate_allocation(&self, conf: &mut IpamConfig) -> Result<(), CallError> {
-        let text = |path: &'static str| {
-            let text = parse_string(self.raw(path), path)?;
-            Ok(text.filter(|text| !text.is_empty()))
-        };
-        if let Some(name) = text("ipam.environment")? {
+        if let Some(name) = self.text("ipam.environment")? {
             conf.backend = Backend::parse(&name)?;
         }
         // That source has IPv6 pools only.
-        conf.ipv6 |= conf.backend == Backend::Ipv6NodeIpam;
-        let ipv6 = text("ipam.ipv6Environment")?;
-        conf.ipv6_backend = ipv6.map(|name| Backend::parse(&name)).transpose()?;
+        if conf.backend == Backend::Ipv6NodeIpam {
+            conf.ipv6 = true;
+        }
+        if let Some(name) = self.text("ipam.ipv6Environment")? {
+            conf.ipv6_backend = Some(Backend::parse(&name)?);
+        }
         if let Some(raw) = self.raw("ipam.families") {
             conf.families = parse_families(raw, conf.subnet.as_deref())?;
         }
-        conf.query_interval = text("ipam.queryInterval")?.and_then(|s| parse_interval(&s));
-        conf.query_url = text("ipam.queryUrl")?
-            .map(|url| QueryUrl::parse(&url))
-            .transpose()?;
-        conf.kubeconfig = text("ipam.kubeconfig")?;
-        conf.node_name = text("ipam.nodeName")?;
+        if let Some(seconds) = self.text("ipam.queryInterval")? {
+            conf.query_interval = parse_interval(&seconds);
+        }
+        if let Some(url) = self.text("ipam.queryUrl")? {
+            conf.query_url = Some(QueryUrl::parse(&url)?);
+        }
+        conf.kubeconfig = self.text("ipam.kubeconfig")?;
+        conf.node_name = self.text("ipam.nodeName")?;
         if let Some(raw) = self.raw("ipam.exclude") {
             let texts: Vec<String> = parse_value(raw, "ipam.exclude")?;
-            let nets: Result<_, _> = texts.iter().map(|text| parse_prefix(text)).collect();
-            conf.exclude = nets?;
+            for text in texts {
+                conf.exclude.push(parse_prefix(&text)?);
+            }
         }
         if let Some(raw) = self.raw("ipam.cooldown") {
             conf.cooldown = parse_cooldown(raw)?;
         }
-        conf.when_full = match text("ipam.statusWhenFull")?.as_deref() {
+        conf.when_full = match self.text("ipam.statusWhenFull")?.as_deref() {
             None | Some("ready") => WhenFull::Ready,
             Some("error") => WhenFull::Error,
             Some(other) => {
@@ -182,51 +197,65 @@ impl RawIpamConfig {
                 return Err(CallError::Invalid("ipam.statusWhenFull", found));
             }
         };
-        conf.routes = self.raw("ipam.routes").map(overrides::routes).transpose()?;
-        conf.dns = self.raw("ipam.dns").map(overrides::dns).transpose()?;
+        if let Some(raw) = self.raw("ipam.routes") {
+            conf.routes = Some(overrides::routes(raw)?);
+        }
+        if let Some(raw) = self.raw("ipam.dns") {
+            conf.dns = Some(overrides::dns(raw)?);
+        }
         Ok(())
     }
 }
 
-/// Parses a list of families: each at most once, that of `subnet` among them.
+/// Parses a list of families. Each may occur once, and the family of `subnet` must be one of them.
 fn parse_families(raw: &RawValue, subnet: Option<&str>) -> Result<Vec<Family>, CallError> {
     const KEY: &str = "ipam.families";
+    let invalid = || CallError::Invalid(KEY, describe_found(raw));
     let names: Vec<String> = parse_value(raw, KEY)?;
     let mut families = Vec::new();
-    for text in &names {
-        let family = match text {
-            t if t.eq_ignore_ascii_case("ipv4") => Some(Family::V4),
-            t if t.eq_ignore_ascii_case("ipv6") => Some(Family::V6),
-            _ => None,
+    for name in names {
+        let family = if name.eq_ignore_ascii_case("ipv4") {
+            Family::V4
+        } else if name.eq_ignore_ascii_case("ipv6") {
+            Family::V6
+        } else {
+            return Err(invalid());
         };
-        families.extend(family.filter(|family| !families.contains(family)));
+        if families.contains(&family) {
+            return Err(invalid());
+        }
+        families.push(family);
     }
-    let has = |subnet| families.contains(&Family::of_prefix(subnet));
-    match families.len() == names.len() && !names.is_empty() && subnet.is_none_or(has) {
-        true => Ok(families),
-        false => Err(CallError::Invalid(KEY, describe_found(raw))),
+    let has_family_of = |subnet| families.contains(&Family::of_prefix(subnet));
+    if families.is_empty() || !subnet.is_none_or(has_family_of) {
+        return Err(invalid());
     }
+    Ok(families)
 }
 
 /// Parses an address, or a prefix whose host bits are ignored.
 fn parse_prefix(text: &str) -> Result<IpNet, CallError> {
-    let net = text.parse::<IpNet>().map(|net| net.trunc());
-    net.or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| {
-            let found = format!("{text:?} is not an address or a prefix");
-            CallError::Invalid("ipam.exclude", found)
-        })
+    if let Ok(prefix) = text.parse::<IpNet>() {
+        return Ok(prefix.trunc());
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(IpNet::from(address));
+    }
+    let found = format!("{text:?} is not an address or a prefix");
+    Err(CallError::Invalid("ipam.exclude", found))
 }
 
 /// Parses whole seconds, as a number or, like `queryInterval`, as a string.
 fn parse_cooldown(raw: &RawValue) -> Result<Duration, CallError> {
     let digits = raw.get().trim_matches('"');
-    let seconds = digits.parse::<u32>();
-    let wrong = |_| CallError::Invalid("ipam.cooldown", describe_found(raw));
-    Ok(Duration::from_secs(seconds.map_err(wrong)?.into()))
+    let seconds: u32 = digits
+        .parse()
+        .map_err(|_| CallError::Invalid("ipam.cooldown", describe_found(raw)))?;
+    Ok(Duration::from_secs(seconds.into()))
 }
 
-/// Parses decimal seconds; `None` where the original also falls back to its default (contract section 6).
+/// Parses decimal seconds. For other texts the original uses its default (contract section 6), and
+/// the result is `None`.
 fn parse_interval(text: &str) -> Option<Duration> {
     text.parse::<u64>()
         .ok()
@@ -242,7 +271,7 @@ mod tests {
 
     fn validate(ipam: &str, defaults: &Defaults, verb: Verb) -> Result<IpamConfig, CallError> {
         let raw = RawValue::from_string(ipam.to_owned()).unwrap();
-        RawIpamConfig::read(Some(&raw), defaults)?.validate(verb)
+        RawIpamConfig::read(Some(&raw), defaults)?.validate(verb, NAME)
     }
 
     fn alone(ipam: &str) -> Result<IpamConfig, CallError> {
@@ -252,8 +281,9 @@ mod tests {
     #[test]
     fn our_own_keys_are_read() {
         let conf = alone(
-            r#"{"exclude":["10.1.0.9","10.2.3.4/16","fd00::/8"],"COOLDOWN":5,"statusWhenFull":"error",
-                "environment":"ipv6NodeIpam","KubeConfig":"/k","nodeName":"n1"}"#,
+            r#"{"exclude":["10.1.0.9","10.2.3.4/16","fd00::/8"],"COOLDOWN":5,
+                "statusWhenFull":"error","environment":"ipv6NodeIpam",
+                "KubeConfig":"/k","nodeName":"n1"}"#,
         )
         .unwrap();
         let nets: Vec<_> = conf.exclude.iter().map(ToString::to_string).collect();
@@ -270,16 +300,20 @@ mod tests {
 
     #[test]
     fn netconf_overrides_defaults_and_invalid_defaults_are_skipped() {
-        let file = br#"{"cooldown":5,"exclude":["10.1.0.9","x"],"environment":"mas","Rest":1,"queryUrl":"file:/a",
-            "nodeName":"n1","kubeconfig":"/k","subnet":"x","queryInterval":"abc"}"#;
+        let file = br#"{"cooldown":5,"exclude":["10.1.0.9","x"],"environment":"mas","Rest":1,
+            "queryUrl":"file:/a","nodeName":"n1","kubeconfig":"/k","subnet":"x",
+            "queryInterval":"abc"}"#;
         let (defaults, wrong) = Defaults::read(file);
         assert_eq!(
             wrong,
             [
-                "unknown key \"Rest\"; the keys are environment, ipv6Environment, queryInterval, queryUrl, kubeconfig, nodeName, exclude, cooldown, statusWhenFull, routes, dns",
-                "ipam.exclude must be a list, for example [\"10.224.0.128/25\"]: \"x\" is not an address or a prefix",
+                "unknown key \"Rest\"; the keys are environment, ipv6Environment, queryInterval, \
+                 queryUrl, kubeconfig, nodeName, exclude, cooldown, statusWhenFull, routes, dns",
+                "ipam.exclude must be a list, for example [\"10.224.0.128/25\"]: \
+                 \"x\" is not an address or a prefix",
                 "subnet belongs in a network configuration",
-                "ipam.queryInterval must be a string of whole seconds above zero, for example \"10\": found \"abc\""
+                "ipam.queryInterval must be a string of whole seconds above zero, \
+                 for example \"10\": found \"abc\""
             ]
         );
         for (ipam, seconds) in [
@@ -308,7 +342,8 @@ mod tests {
         assert_eq!(Defaults::read(b"{}").1, [""; 0]);
     }
 
-    /// A value of the wrong type and, where every string is not right, one of the wrong form: for each key of `ipam`.
+    /// For each key of `ipam`, a value of the wrong type and, if not every string is valid, values
+    /// of the wrong form.
     const WRONG: [(&str, &[&str]); 16] = [
         ("type", &["7"]),
         ("environment", &["7", "\"moon\""]),
@@ -337,7 +372,7 @@ mod tests {
                 let json = format!("{{\"{key}\":{value}}}");
                 assert!(validate(&json, &Defaults::default(), Verb::Del).is_ok());
                 let message = match alone(&json).unwrap_err() {
-                    // Words of the original; the form is in the details.
+                    // The message is the original's. The form is in the details.
                     CallError::UnknownEnvironment(_) | CallError::QueryUrl(_) => None,
                     error => Some(error.to_string()),
                 };

@@ -1,5 +1,7 @@
-//! Prints the result of ADD in the form of each version (SPEC.md, "Success", abbreviated as IPAM plugins give it; contract
-//! section 13) the error object, and the answer to VERSION.
+//! Prints the result of ADD, the error object, and the answer to VERSION.
+//!
+//! The result has the form of the caller's version (SPEC.md, "Success", in the abbreviated form of
+//! IPAM plugins; contract section 13).
 
 use std::mem;
 use std::net::IpAddr;
@@ -10,7 +12,7 @@ use serde::Serialize;
 use super::{CniVersion, Dns, IpamConfig, Route};
 use crate::ipam::{Family, Grant};
 
-/// Azure's name server, which the original gives to every pod.
+/// Azure's name server. The original returns it for every pod.
 const NAME_SERVER: &str = "168.63.129.16";
 
 #[derive(Serialize)]
@@ -22,7 +24,7 @@ struct IpJson {
     gateway: Option<IpAddr>,
 }
 
-/// The form of 0.1.0 and 0.2.0: one address a family.
+/// The address of a family in the form of 0.1.0 and 0.2.0.
 #[derive(Serialize)]
 struct LegacyIpJson {
     ip: IpNet,
@@ -46,8 +48,9 @@ struct ResultJson {
     dns: Dns,
 }
 
-/// Prints the result of an ADD that hands over these grants, with the routes and name servers of `conf` where it names any: as the
-/// original does, indented by four spaces, without a trailing newline.
+/// Prints the result of an ADD that allocated these grants. The routes and name servers are those
+/// of `conf`, if it has any. As in the original, the text is indented by four spaces and has no
+/// trailing newline.
 pub fn print_result(grants: &[Grant], conf: &IpamConfig, version: CniVersion) -> String {
     let azure = || Dns {
         nameservers: vec![NAME_SERVER.to_owned()],
@@ -62,29 +65,35 @@ pub fn print_result(grants: &[Grant], conf: &IpamConfig, version: CniVersion) ->
         dns: conf.dns.clone().unwrap_or_else(azure),
     };
     if version <= CniVersion::V020 {
-        let (v6, v4) = mem::take(&mut result.routes)
+        let (v6_routes, v4_routes) = mem::take(&mut result.routes)
             .into_iter()
             .partition(|route| route.dst.addr().is_ipv6());
-        result.ip4 = legacy_ip(grants, Family::V4, v4);
-        result.ip6 = legacy_ip(grants, Family::V6, v6);
+        result.ip4 = legacy_ip(grants, Family::V4, v4_routes);
+        result.ip6 = legacy_ip(grants, Family::V6, v6_routes);
     } else {
-        let ips = grants.iter().map(|grant| IpJson {
-            version: (version < CniVersion::V100).then_some(match grant.address {
-                IpNet::V4(_) => "4",
-                IpNet::V6(_) => "6",
-            }),
-            address: grant.address,
-            gateway: grant.gateway,
-        });
-        result.ips = ips.collect();
+        result.ips = grants.iter().map(|grant| ip(grant, version)).collect();
     }
     to_pretty_json(&result)
 }
 
+/// Returns an address in the form of 0.3.0 and later. Its family is printed before 1.0.0 only.
+fn ip(grant: &Grant, version: CniVersion) -> IpJson {
+    let family = match grant.address {
+        IpNet::V4(_) => "4",
+        IpNet::V6(_) => "6",
+    };
+    IpJson {
+        version: (version < CniVersion::V100).then_some(family),
+        address: grant.address,
+        gateway: grant.gateway,
+    }
+}
+
 /// Returns the first address of a family, with its routes.
 fn legacy_ip(grants: &[Grant], family: Family, routes: Vec<Route>) -> Option<LegacyIpJson> {
-    let is_of_family = |grant: &&Grant| Family::from_address(grant.address.addr()) == family;
-    let grant = grants.iter().find(is_of_family)?;
+    let grant = grants
+        .iter()
+        .find(|grant| Family::from_address(grant.address.addr()) == family)?;
     Some(LegacyIpJson {
         ip: grant.address,
         gateway: grant.gateway,
@@ -92,26 +101,26 @@ fn legacy_ip(grants: &[Grant], family: Family, routes: Vec<Route>) -> Option<Leg
     })
 }
 
-/// Returns the routes of the configuration, or the default route of every address in its own family (difference D16: the original
-/// routes 0.0.0.0/0 for IPv6 too).
+/// Returns the routes of the configuration, or the default route of each address. It has the family
+/// of the address (difference D16: the original routes 0.0.0.0/0 for IPv6 too).
 fn routes(grants: &[Grant], conf: &IpamConfig, version: CniVersion) -> Vec<Route> {
     match &conf.routes {
         Some(routes) if version < CniVersion::V110 => routes.iter().map(Route::plain).collect(),
         Some(routes) => routes.clone(),
-        None => {
-            let default_route = |grant: &Grant| {
-                let any = match grant.address {
-                    IpNet::V4(_) => IpNet::from(Ipv4Net::default()),
-                    IpNet::V6(_) => IpNet::from(Ipv6Net::default()),
-                };
-                Route::to(any, grant.gateway)
-            };
-            grants.iter().map(default_route).collect()
-        }
+        None => grants.iter().map(default_route).collect(),
     }
 }
 
-/// Prints the answer to VERSION: one line with its newline, as the original prints it.
+/// Returns the default route of an address.
+fn default_route(grant: &Grant) -> Route {
+    let any = match grant.address {
+        IpNet::V4(_) => IpNet::from(Ipv4Net::default()),
+        IpNet::V6(_) => IpNet::from(Ipv6Net::default()),
+    };
+    Route::to(any, grant.gateway)
+}
+
+/// Prints the answer to VERSION. As in the original, it is one line with a newline.
 pub fn print_versions(cni_version: &str) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -128,7 +137,7 @@ pub fn print_versions(cni_version: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Error codes: 1 to 99 are the specification's, 100 and up the plugin's own.
+/// The code of an error. The specification defines 1 to 99, the plugin 100 and above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Code {
@@ -136,19 +145,19 @@ pub enum Code {
     IncompatibleVersion = 1,
     /// Container unknown or does not exist.
     UnknownContainer = 3,
-    /// Invalid necessary environment variables, an unknown verb among them.
+    /// A necessary environment variable is invalid, for example the verb is unknown.
     InvalidEnvironment = 4,
     /// I/O failure.
     Io = 5,
-    /// Content that cannot be decoded.
+    /// The content cannot be decoded.
     Decoding = 6,
     /// Invalid network configuration.
     InvalidNetworkConfig = 7,
     /// Try again later.
     TryAgain = 11,
-    /// The plugin is not available: it cannot serve ADDs.
+    /// The plugin is not available. It cannot serve ADDs.
     NotAvailable = 50,
-    /// The plugin's own: no address can be given, as the original coded everything.
+    /// No address can be allocated. The original uses this code for every error.
     Plugin = 100,
 }
 
@@ -157,15 +166,16 @@ pub enum Code {
 pub struct CniError {
     /// The kind of failure.
     pub code: Code,
-    /// One sentence that begins with the original's words where it had some; counts, but no names of pods or containers.
+    /// One sentence, which begins with the original's words if it has a message for this. It may
+    /// have counts, but no names of pods or containers.
     pub msg: String,
-    /// The remedy, and names of pods or containers; may be empty.
+    /// The remedy, and names of pods or containers. It may be empty.
     pub details: String,
 }
 
 impl CniError {
-    /// Prints the object as the original does: indented by four spaces, without a trailing newline. `cni_version` is the caller's,
-    /// or the newest when that is not known.
+    /// Prints the object. As in the original, it is indented by four spaces and has no trailing
+    /// newline. `cni_version` is the caller's, or the newest if that is unknown.
     pub fn print(&self, cni_version: &str) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -191,7 +201,7 @@ pub(super) fn to_pretty_json(value: &impl Serialize) -> String {
     let mut out = Vec::with_capacity(512);
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
-    // Neither the values, which have string keys only, nor a Vec can fail.
+    // This cannot fail: the values have only string keys, and writing to a `Vec` does not fail.
     let _ = value.serialize(&mut serializer);
     String::from_utf8(out).unwrap_or_default()
 }
@@ -201,7 +211,7 @@ mod tests {
     use super::*;
     use crate::ipam::GrantKind;
 
-    /// The recorded cases compare what the text says; other programs may compare the text.
+    /// The recorded cases compare parsed results, but other programs may compare the text.
     #[test]
     fn the_text_is_that_of_the_original_to_the_byte() {
         let grant = Grant {

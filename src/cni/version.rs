@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A version this plugin speaks.
+/// A version of the CNI specification that this plugin supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CniVersion {
     /// 0.1.0
@@ -22,7 +22,7 @@ pub enum CniVersion {
 }
 
 impl CniVersion {
-    /// All of them, oldest first.
+    /// All supported versions, oldest first.
     pub const ALL: [CniVersion; 7] = [
         Self::V010,
         Self::V020,
@@ -33,7 +33,7 @@ impl CniVersion {
         Self::V110,
     ];
 
-    /// The newest.
+    /// The newest supported version.
     pub const NEWEST: CniVersion = Self::V110;
 
     /// Parses a version; the text must be exact.
@@ -41,7 +41,7 @@ impl CniVersion {
         Self::ALL.into_iter().find(|v| v.as_str() == text)
     }
 
-    /// Its text.
+    /// Returns the text of the version.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V010 => "0.1.0",
@@ -54,7 +54,7 @@ impl CniVersion {
         }
     }
 
-    /// The texts of all, in the form the answer to VERSION lists them.
+    /// Returns the texts of all supported versions, as the answer to VERSION lists them.
     pub fn texts() -> [&'static str; 7] {
         Self::ALL.map(Self::as_str)
     }
@@ -66,7 +66,7 @@ impl fmt::Display for CniVersion {
     }
 }
 
-/// CNI_COMMAND.
+/// A verb, which is the value of CNI_COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// ADD
@@ -84,17 +84,17 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Parses CNI_COMMAND; verbs are in capitals.
+    /// Parses CNI_COMMAND. Verbs are in capitals.
     pub fn parse(command: &str) -> Option<Verb> {
-        Some(match command {
-            "ADD" => Verb::Add,
-            "DEL" => Verb::Del,
-            "CHECK" => Verb::Check,
-            "GC" => Verb::Gc,
-            "STATUS" => Verb::Status,
-            "VERSION" => Verb::Version,
-            _ => return None,
-        })
+        match command {
+            "ADD" => Some(Verb::Add),
+            "DEL" => Some(Verb::Del),
+            "CHECK" => Some(Verb::Check),
+            "GC" => Some(Verb::Gc),
+            "STATUS" => Some(Verb::Status),
+            "VERSION" => Some(Verb::Version),
+            _ => None,
+        }
     }
 
     /// Returns whether the verb needs a pool to allocate from.

@@ -9,16 +9,17 @@ use serde_json::value::RawValue;
 
 use super::{Cursor, ParseError};
 
-/// Returns the text that these bytes are.
+/// Decodes bytes as UTF-8.
 ///
 /// # Errors
-/// They are not UTF-8.
+/// The bytes are not UTF-8.
 pub fn utf8(bytes: &[u8]) -> Result<&str, Error> {
     std::str::from_utf8(bytes).map_err(Error::custom)
 }
 
-/// The error for `text` where `cursor` has stopped: serde_json's where it is not JSON, else `wrong` with the position.
-fn error_at(cursor: Cursor<'_>, wrong: ParseError, text: &str) -> Error {
+/// Returns the error for `text`, which could not be read beyond `cursor`. If the text is not JSON,
+/// this is the error of serde_json, otherwise `message` with the position.
+fn error_at(cursor: Cursor<'_>, message: ParseError, text: &str) -> Error {
     if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
         return e;
     }
@@ -26,10 +27,10 @@ fn error_at(cursor: Cursor<'_>, wrong: ParseError, text: &str) -> Error {
     let before = text.get(..read).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().len();
-    Error::custom(format_args!("{wrong} at line {line} column {column}"))
+    Error::custom(format_args!("{message} at line {line} column {column}"))
 }
 
-/// A value that is read in place. `null` leaves it as it is.
+/// A value that is read in place. `null` does not change it.
 pub trait Read<'de> {
     /// Reads the value at the cursor.
     ///
@@ -43,17 +44,18 @@ pub trait Members<'de> {
     /// The keys of the table.
     const NAMES: &'static [&'static str] = &[];
 
-    /// Reads the value of `key`. Returns `false`, and reads nothing, if the key is unknown.
+    /// Reads the value of `key`. If the key is unknown, it returns `false` and reads nothing.
     ///
     /// # Errors
-    /// The value is not what it must be.
+    /// The value has another type or is not valid.
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError>;
 }
 
-/// Parses one JSON document. Bytes that are not UTF-8 count as U+FFFD, as in the original.
+/// Parses one JSON document. As in the original, bytes that are not UTF-8 count as U+FFFD.
 ///
 /// # Errors
-/// Text that is not JSON, a document that is neither an object nor `null`, a member of the wrong type.
+/// The text is not JSON, the document is neither an object nor `null`, or a member has the wrong
+/// type.
 pub fn parse<T: for<'de> Members<'de> + Default>(json: &[u8]) -> Result<T, Error> {
     let mut value = T::default();
     document(&String::from_utf8_lossy(json), |json| value.read(json))?;
@@ -63,24 +65,27 @@ pub fn parse<T: for<'de> Members<'de> + Default>(json: &[u8]) -> Result<T, Error
 /// Reads one JSON document with `read`, which must consume the value.
 ///
 /// # Errors
-/// Text that is not JSON, what `read` finds wrong.
+/// The text is not JSON, or `read` fails.
 pub fn document<'de>(
     text: &'de str,
     read: impl FnOnce(&mut Cursor<'de>) -> Result<(), ParseError>,
 ) -> Result<(), Error> {
     let mut cursor = Cursor::new(text);
-    let read = read(&mut cursor).and_then(|()| match cursor.is_at_end() {
-        true => Ok(()),
-        false => Err("trailing characters".to_owned()),
-    });
-    read.map_err(|wrong| error_at(cursor, wrong, text))
+    let mut outcome = read(&mut cursor);
+    if outcome.is_ok() && !cursor.is_at_end() {
+        outcome = Err("trailing characters".to_owned());
+    }
+    outcome.map_err(|message| error_at(cursor, message, text))
 }
 
 impl<'de, T: Members<'de>> Read<'de> for T {
     fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        json.object(&mut |key, json| match self.member(key, json)? {
-            true => Ok(()),
-            false => json.skip(),
+        json.object(&mut |key, json| {
+            if self.member(key, json)? {
+                Ok(())
+            } else {
+                json.skip()
+            }
         })
     }
 }
@@ -110,10 +115,10 @@ scalars! {
 
 impl<'de, T: Read<'de> + Default> Read<'de> for Option<T> {
     fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match json.null() {
-            true => Ok(()),
-            false => self.get_or_insert_default().read(json),
+        if json.null() {
+            return Ok(());
         }
+        self.get_or_insert_default().read(json)
     }
 }
 
@@ -133,7 +138,7 @@ impl<'de, T: Read<'de> + Default> Read<'de> for Vec<T> {
     }
 }
 
-/// Of a repeated key the last value counts.
+/// The last value of a repeated key replaces the earlier ones.
 impl<'de, T: Read<'de> + Default> Read<'de> for BTreeMap<String, T> {
     fn read(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
         json.object(&mut |key, json| {
@@ -145,10 +150,10 @@ impl<'de, T: Read<'de> + Default> Read<'de> for BTreeMap<String, T> {
     }
 }
 
-/// Reads a value with serde; `null` leaves it.
+/// Reads a value with serde. `null` does not change the target.
 ///
 /// # Errors
-/// It has the wrong type.
+/// The value has the wrong type.
 pub fn compound<T: DeserializeOwned>(
     target: &mut T,
     json: &mut Cursor<'_>,
@@ -159,7 +164,7 @@ pub fn compound<T: DeserializeOwned>(
     Ok(())
 }
 
-/// Reads a string with `parse`; `null` leaves the target.
+/// Reads a string with `parse`. `null` does not change the target.
 ///
 /// # Errors
 /// The value is not a string, or `parse` refuses it.
@@ -174,9 +179,9 @@ pub fn text<T>(
     Ok(())
 }
 
-/// Compares a key of a document with a known one, whatever the ASCII case.
-pub fn is(key: &str, ours: &str) -> bool {
-    key.eq_ignore_ascii_case(ours)
+/// Returns whether a key of a document is the known one, in any ASCII case.
+pub fn is(key: &str, known: &str) -> bool {
+    key.eq_ignore_ascii_case(known)
 }
 
 #[cfg(test)]

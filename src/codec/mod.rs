@@ -1,8 +1,10 @@
-//! Reads JSON objects as the original does: keys match in any case, a repeated key is merged into the value that is there, `null`
-//! leaves a value as it is, and unknown keys are skipped (contract sections 2 and 5).
+//! Reads and prints JSON as the original does: keys match in any case, a repeated key is merged
+//! into the value that is there, `null` does not change a value, and unknown keys are skipped
+//! (contract sections 2 and 5).
 //!
-//! The derived readers of serde do none of this. The state and the network configuration need it; other documents may derive
-//! `Deserialize`. A struct names its members in one table, from which its reader and its printer are made (`object!`).
+//! The derived readers of serde do none of this. The state and the network configuration need it;
+//! other documents may derive `Deserialize`. A struct lists its members in one table, from which
+//! its reader and its printer are made (`object!`).
 
 mod address;
 mod cursor;
@@ -12,19 +14,20 @@ mod print;
 mod table;
 mod values;
 
-pub use address::{format_v4, leading_address, leading_v6, named_address, read_address};
-pub use cursor::{Cursor, ParseError, is_literal, strip_literal};
+pub use address::{leading_address, named_address, read_address};
+pub use cursor::{Cursor, ParseError};
 pub use go_json::Out;
 pub use members::{Error, Members, Read, compound, document, is, parse, text, utf8};
 pub use print::{Layout, Print, PrintMembers, print_map};
 pub(crate) use table::object;
 
-/// What a checksum begins with.
+/// The checksum of no bytes.
 pub const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Continues an FNV-1a checksum. It tells texts apart, torn and damaged ones too, and protects against nobody who chooses them.
+/// Continues an FNV-1a checksum with more bytes. It detects torn and damaged texts. It does not
+/// detect texts that somebody made to have the same checksum.
 pub fn checksum(sum: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(sum, |sum, byte| {
-        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    bytes.iter().fold(sum, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }

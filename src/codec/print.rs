@@ -8,17 +8,18 @@ use super::{Out, go_json};
 /// The layout of an object or a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// All on one line.
+    /// All members or items on one line.
     Line,
-    /// One member or item a line, behind so many tabs.
+    /// One member or item on each line, after this many tabs.
     Lines(usize),
 }
 
 impl Layout {
-    /// Appends what `items` appends between the two brackets, without the last separator.
-    #[inline(always)]
+    /// Appends the two brackets with what `items` appends between them. The separator after the
+    /// last item is removed.
     pub fn enclose(self, out: &mut Out, brackets: [u8; 2], items: impl FnOnce(&mut Out)) {
-        out.byte(brackets[0]);
+        let [open, close] = brackets;
+        out.byte(open);
         let start = out.used();
         items(out);
         if out.used() > start {
@@ -30,11 +31,10 @@ impl Layout {
                 }
             }
         }
-        out.byte(brackets[1]);
+        out.byte(close);
     }
 
-    /// Appends a member or item with its separator. `print` gets the layout of what is inside.
-    #[inline(always)]
+    /// Appends a member or item with its separator. `print` gets the layout of the value.
     pub fn item(self, out: &mut Out, print: impl FnOnce(&mut Out, Layout)) {
         match self {
             Layout::Line => {
@@ -55,7 +55,7 @@ pub trait Print {
     /// Appends the value.
     fn print(&self, out: &mut Out, layout: Layout);
 
-    /// Returns whether a member with this value is left out.
+    /// Returns whether a member with this value is omitted.
     fn is_absent(&self) -> bool {
         false
     }
@@ -63,7 +63,7 @@ pub trait Print {
 
 /// An object that can be printed; `object!` implements it.
 pub trait PrintMembers {
-    /// Whether it is printed on one line wherever it stands.
+    /// Whether the object is always printed on one line.
     const IS_LINE: bool;
 
     /// Appends the members, each with its separator.
@@ -72,8 +72,8 @@ pub trait PrintMembers {
 
 impl<T: PrintMembers> Print for T {
     fn print(&self, out: &mut Out, layout: Layout) {
-        let layout = if T::IS_LINE { Layout::Line } else { layout };
-        layout.enclose(out, *b"{}", |out| self.print_members(out, layout));
+        let own_layout = if T::IS_LINE { Layout::Line } else { layout };
+        own_layout.enclose(out, *b"{}", |out| self.print_members(out, own_layout));
     }
 }
 

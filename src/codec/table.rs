@@ -1,7 +1,9 @@
 //! The table of an object's members, from which its reader and its printer are made.
 
-/// Implements [`Members`](super::Members) and [`PrintMembers`](super::PrintMembers) for a struct, from one table of its members in
-/// the order in which they are printed. It declares the struct, too, or is about one that exists:
+/// Implements [`Members`](super::Members) and [`PrintMembers`](super::PrintMembers) for a struct.
+///
+/// The table lists the members in the order in which they are printed. It either declares the
+/// struct, or names one that exists:
 ///
 /// ```text
 /// object! { exact line
@@ -16,10 +18,12 @@
 /// object! { any_case lines Pool { "Id": id, "Scope": scope.number, } }
 /// ```
 ///
-/// - Keys match in `any_case`, or `exact`.
-/// - The object is printed on one `line`, or with one member a line (`lines`), or is only `read`.
-/// - A member that is `None`, `false` or an empty list is not printed, unless it has functions of its own: `with(read, print)`.
-/// - `..field` stands for the members of another table, and may come first or last.
+/// - Keys match in `any_case` or `exact`.
+/// - The object is printed on one `line` or with one member per line (`lines`), or it is only
+///   `read`.
+/// - `with(read, print)` names functions to use instead of `Read::read` and `Print::print`.
+/// - A member that is `None`, `false` or an empty list is not printed, unless it has `with`.
+/// - `..field` stands for the members of another table. It may come first or last.
 macro_rules! object {
     ($case:ident $layout:ident
         $(#[$meta:meta])* $vis:vis struct $name:ident $(<$life:lifetime $(, $item:ident)?>)? {
@@ -42,14 +46,18 @@ macro_rules! object {
         $crate::codec::object!(@table $case $layout 'de [] [$name] $($table)+);
     };
     ($case:ident $layout:ident $name:ident<$life:lifetime $(, $item:ident)?> { $($table:tt)+ }) => {
-        $crate::codec::object!(@table $case $layout $life [$($item)?] [$name<$life $(, $item)?>] $($table)+);
+        $crate::codec::object! {
+            @table $case $layout $life [$($item)?] [$name<$life $(, $item)?>] $($table)+
+        }
     };
     (@table $case:ident $layout:ident $life:lifetime [$($item:ident)?] [$type:ty]
         $(..$first:ident,)?
         $($key:literal $(with($read:path $(, $print:path)?))?: $($field:tt).+,)+
         $(..$last:ident)?
     ) => {
-        impl<$life $(, $item: $crate::codec::Read<$life> + Default)?> $crate::codec::Members<$life> for $type {
+        impl<$life $(, $item: $crate::codec::Read<$life> + Default)?>
+            $crate::codec::Members<$life> for $type
+        {
             const NAMES: &'static [&'static str] = &[$($key),+];
 
             fn member(
@@ -95,7 +103,7 @@ macro_rules! object {
     (@is_line line) => { true };
     (@is_line lines) => { false };
     (@same any_case $found:ident $key:literal) => { $found.eq_ignore_ascii_case($key) };
-    (@same exact $found:ident $key:literal) => { $crate::codec::is_literal($found, $key) };
+    (@same exact $found:ident $key:literal) => { $found == $key };
     (@read $json:ident $value:expr) => { $crate::codec::Read::read(&mut $value, $json) };
     (@read $json:ident $value:expr, $read:path) => { $read(&mut $value, $json) };
     (@member $out:ident $layout:ident $key:literal $value:expr) => {
@@ -162,7 +170,10 @@ mod tests {
 
     #[test]
     fn table_makes_reader_and_printer() {
-        let laid_out = "{\n\t\"name\": \"a\",\n\t\"flag\": false,\n\t\"inner\": {\"id\": 7, \"at\": 1},\n\t\"list\": [\n\t\t{\"at\": 2},\n\t\t{\"at\": 3}\n\t]\n}";
+        let laid_out = concat!(
+            "{\n\t\"name\": \"a\",\n\t\"flag\": false,\n\t\"inner\": {\"id\": 7, \"at\": 1},",
+            "\n\t\"list\": [\n\t\t{\"at\": 2},\n\t\t{\"at\": 3}\n\t]\n}",
+        );
         assert_eq!(printed_again::<Outer>(laid_out, Layout::Lines(1)), laid_out);
         let line = r#"{"name": "a", "flag": true, "list": [{"at": 2}]}"#;
         assert_eq!(printed_again::<Outer>(line, Layout::Line), line);

@@ -189,9 +189,7 @@ impl Plugin {
             args: String::new(),
         };
         let stdin = serde_json::to_vec(&self.netconf).unwrap_or_default();
-        let mut call = Call::parse(&nobody, &stdin, defaults)?;
-        call.conf.ipam.ipv6 |= self.ipam_kind() == Some(NAME_V6);
-        Ok(call)
+        Call::parse(&nobody, &stdin, defaults, self.ipam_kind().unwrap_or(NAME))
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 use rustix::stdio::stdin;
 use tracing::{debug, info, warn};
 
-use crate::cni::{Call, CallError, CniVersion, Environment, NAME_V6, Verb, print_versions};
+use crate::cni::{Call, CallError, CniVersion, Environment, Verb, print_versions};
 use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::host::{Paths, io_reason, read_stream};
@@ -96,8 +96,7 @@ fn run(
         Some(verb) if verb.allocates() => read_settings(&paths.settings()),
         _ => Default::default(),
     };
-    let mut call = Call::parse(environment, &stdin, &defaults)?;
-    call.conf.ipam.ipv6 |= paths.name() == NAME_V6;
+    let call = Call::parse(environment, &stdin, &defaults, paths.name())?;
     call.attachment.network.clone_into(&mut record.network);
     log::start(call.conf.log_level.as_deref());
     // STATUS reads the same file, but the runtime repeats it every few seconds.

@@ -11,7 +11,7 @@ use quick_xml::{Reader, XmlVersion};
 use super::listing::{
     AnswerError, ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix,
 };
-use crate::codec::{leading_address, strip_literal};
+use crate::codec::leading_address;
 
 /// The kind of an element, which its name and its parent decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,12 +213,14 @@ fn add_canonical_addresses<'a>(text: &'a [u8], listing: &mut Listing) -> &'a [u8
 /// Parses an address in the exact form that the wire server writes. Returns the address, whether it
 /// is primary, and the text behind its element.
 fn parse_canonical_address(text: &[u8]) -> Option<(IpAddr, bool, &[u8])> {
-    let start = strip_literal(text.trim_ascii_start(), b"<IPAddress Address=\"")?;
+    let start = text
+        .trim_ascii_start()
+        .strip_prefix(b"<IPAddress Address=\"")?;
     let (address, end) = leading_address(start)?;
-    if let Some(rest) = strip_literal(end, b"\" IsPrimary=\"false\"/>") {
+    if let Some(rest) = end.strip_prefix(b"\" IsPrimary=\"false\"/>") {
         return Some((address.to_canonical(), false, rest));
     }
-    let rest = strip_literal(end, b"\" IsPrimary=\"true\"/>")?;
+    let rest = end.strip_prefix(b"\" IsPrimary=\"true\"/>")?;
     Some((address.to_canonical(), true, rest))
 }
 

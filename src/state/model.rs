@@ -203,7 +203,7 @@ impl State {
             stamp.version.clone_into(&mut self.original.version);
         }
         stamp.time.clone_into(&mut self.original.time_stamp);
-        let mut out = Out::reusing(mem::take(&mut self.buffer), &[0; ROOM]);
+        let mut out = Out::reusing(mem::take(&mut self.buffer));
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
         let keys: &[&str] = match self.may_be_fresh() {
             true => &[IPAM],

@@ -92,11 +92,16 @@ fn read_records(records: &mut Vec<Record>, json: &mut Cursor<'_>) -> Result<(), 
     if records.is_empty() {
         records.reserve(json.left() / USUAL_LENGTH);
     }
-    json.object_with_fast_path(records, record::parse_canonical, |key, json| {
-        let key = record::address(key)?.ok_or("a record without an address as its key")?;
+    json.members(&mut |json| {
+        if let Some(record) = json.attempt(record::parse_canonical) {
+            records.push(record);
+            return Ok(());
+        }
+        let key = record::address(&json.key()?)?.ok_or("a record without an address as its key")?;
         let mut raw = RawRecord::default();
         raw.read(json)?;
-        Ok(record::record(key, raw.addr, &raw.id, raw.in_use))
+        records.push(record::record(key, raw.addr, &raw.id, raw.in_use));
+        Ok(())
     })?;
     sort(records);
     Ok(())

@@ -191,29 +191,24 @@ fn read_pool<'de>(
 ) -> Result<AddressFacts<'de>, ParseError> {
     let mut records = InOrder::new(records);
     let mut facts = Vec::new();
-    json.object_with_fast_path(
-        &mut (),
-        |json| {
-            let (address, at, releaser) = only_released(json)?;
+    json.members(&mut |json| {
+        if let Some((address, at, releaser)) = json.attempt(only_released) {
             if let Some(record) = records.find(&address)
                 && let Usage::Free(free) = &mut record.usage
             {
                 free.released = Some(Moment(at));
                 free.releaser = releaser.map(Box::new);
             }
-            Some(())
-        },
-        |key, json| {
-            let address =
-                codec::read_address(key).ok_or_else(|| format!("{key:?} is not an address"))?;
-            // They are large, and so are filled in their place.
-            facts.push((address, Facts::default()));
-            match facts.last_mut() {
-                Some((_, found)) => found.read(json),
-                None => json.skip(),
-            }
-        },
-    )?;
+            return Ok(());
+        }
+        let key = json.key()?;
+        let address =
+            codec::read_address(&key).ok_or_else(|| format!("{key:?} is not an address"))?;
+        let mut found = Facts::default();
+        found.read(json)?;
+        facts.push((address, found));
+        Ok(())
+    })?;
     Ok(facts)
 }
 

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use crate::codec::{Cursor, Out, ParseError, go_json, leading_v6, read_address};
+use crate::codec::{Cursor, Out, ParseError, go_json, read_address};
 use crate::ipam::{Free, Held, Owner, Record, Usage};
 
 // What stands between the values of a record, which lies seven deep.
@@ -19,37 +19,22 @@ const NO_ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": \"\",\n\t\t\t\t\t\t\t\t\"Add
 /// Reads key and record in the usual layout; `None` for any other.
 pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
     json.literal(KEY).then_some(())?;
-    let key_text = *json;
     let key = leading(json)?;
-    let key_length = key_text.left() - json.left();
     let mut id = Cow::Borrowed("");
     if !json.literal(NO_ID) {
         json.literal(ID).then_some(())?;
         id = json.string().ok()?;
         json.literal(ADDR).then_some(())?;
     }
-    let addr = match json.skip_repeated(key_text, key_length) {
-        true => key,
-        false => leading(json)?,
-    };
+    let addr = leading(json)?;
     let in_use = json.literal(IN_USE);
     let is_whole = in_use || json.literal(NOT_IN_USE);
     is_whole.then(|| record(key, Some(addr), &id, in_use))
 }
 
-/// Reads an address.
-#[inline(always)]
+/// Reads an address. An IPv4-mapped one becomes IPv4.
 pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
-    match json.v4() {
-        Some(address) => Some(IpAddr::V4(address)),
-        None => leading_other(json),
-    }
-}
-
-/// Separate, so that the common path stays short.
-#[cold]
-fn leading_other(json: &mut Cursor<'_>) -> Option<IpAddr> {
-    json.read_leading(leading_v6).map(|v6| v6.to_canonical())
+    json.address().map(|address| address.to_canonical())
 }
 
 /// Creates a record from its parts.

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use azure_vnet_ipam::cni::{Call, Defaults, Environment};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|values: Vec<Vec<u8>>| {
@@ -28,6 +28,7 @@ fuzz_target!(|values: Vec<Vec<u8>>| {
             &environment,
             br#"{"cniVersion":"1.0.0","name":"azure"}"#,
             &Defaults::default(),
+            NAME,
         )
     {
         // What gets through is safe to be part of a file's name and of a line in the log.

@@ -1,7 +1,7 @@
 //! The network configuration on stdin.
 #![no_main]
 
-use azure_vnet_ipam::cni::{Call, Defaults, Environment};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|stdin: &[u8]| {
@@ -13,7 +13,7 @@ fuzz_target!(|stdin: &[u8]| {
             if_name: "eth0".into(),
             args: String::new(),
         };
-        let _ = Call::parse(&environment, stdin, &Defaults::default());
+        let _ = Call::parse(&environment, stdin, &Defaults::default(), NAME);
     }
     let _ = Call::read_version_request(stdin);
     let _ = Defaults::read(stdin);

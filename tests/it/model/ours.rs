@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use azure_vnet_ipam::cni::{Call, Defaults, Environment};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME};
 use azure_vnet_ipam::events::OperationRecord;
 use azure_vnet_ipam::failure::Failure;
 use azure_vnet_ipam::ipam::{Family, Grant, GrantKind, Inventory, Moment, Refusal};
@@ -54,7 +54,8 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
                 args: String::new(),
             };
             let defaults = Defaults::default();
-            Rc::new(Call::parse(&environment, conf.to_string().as_bytes(), &defaults).unwrap())
+            let stdin = conf.to_string();
+            Rc::new(Call::parse(&environment, stdin.as_bytes(), &defaults, NAME).unwrap())
         }))
     })
 }
