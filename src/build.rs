@@ -22,15 +22,13 @@ fn main() -> ExitCode {
     tell_cargo("rerun-if-changed=src/build.rs");
     tell_cargo(&format!("rerun-if-env-changed={VARIABLE}"));
     let commit = match env::var(VARIABLE) {
-        Ok(commit) if !commit.is_empty() => match is_commit(&commit) {
-            true => commit,
-            false => {
-                tell_cargo(&format!(
-                    "error={VARIABLE} is not a valid commit: {commit:?}; it must have 7 to 64 hexadecimal digits"
-                ));
-                return ExitCode::FAILURE;
-            }
-        },
+        Ok(commit) if is_commit(&commit) => commit,
+        Ok(commit) if !commit.is_empty() => {
+            tell_cargo(&format!(
+                "error={VARIABLE} is not a valid commit: {commit:?}; it must have 7 to 64 hexadecimal digits"
+            ));
+            return ExitCode::FAILURE;
+        }
         _ => {
             let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
             let (commit, watched) = commit_of_repository(&package.join(".git"));

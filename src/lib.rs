@@ -78,9 +78,10 @@ pub fn main(args: &[OsString]) -> u8 {
 fn program_name(called: Option<&OsStr>) -> &'static str {
     let path = called.map(OsStr::as_encoded_bytes).unwrap_or_default();
     let file = path.rsplit(|byte| *byte == b'/').next();
-    match file.is_some_and(|file| file.starts_with(NAME_V6.as_bytes())) {
-        true => NAME_V6,
-        false => NAME,
+    if file.is_some_and(|file| file.starts_with(NAME_V6.as_bytes())) {
+        NAME_V6
+    } else {
+        NAME
     }
 }
 

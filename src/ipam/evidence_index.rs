@@ -258,9 +258,12 @@ impl<'a> EvidenceIndex<'a> {
             .collect();
         if is_complete {
             let is_any_live = entries.iter().any(|entry| entry.is_live);
-            entries.retain(|entry| match is_any_live {
-                true => entry.is_live,
-                false => entry.netns.is_none(),
+            entries.retain(|entry| {
+                if is_any_live {
+                    entry.is_live
+                } else {
+                    entry.netns.is_none()
+                }
             });
         }
         entries

@@ -135,9 +135,10 @@ fn program(name: &str) -> String {
         .filter(|path| path.is_file())
         .take(1)
         .any(|path| std::fs::canonicalize(path).is_ok_and(|path| path == own));
-    match leads_here {
-        true => name.to_owned(),
-        false => own.display().to_string(),
+    if leads_here {
+        name.to_owned()
+    } else {
+        own.display().to_string()
     }
 }
 

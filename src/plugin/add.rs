@@ -38,9 +38,10 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         boot_id: context.boot_id.as_deref(),
         interval: ipam.query_interval,
     };
-    let reason = match has_pools(context) {
-        true => RefreshReason::Ordinary,
-        false => RefreshReason::First,
+    let reason = if has_pools(context) {
+        RefreshReason::Ordinary
+    } else {
+        RefreshReason::First
     };
     let outcome = refresh(&refresher, reason, record);
     if let (Some(netns), Some(cookie)) = (&mut netns, cookie) {

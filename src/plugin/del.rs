@@ -97,9 +97,10 @@ fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     } in freed
     {
         record.addresses.push(address);
-        let fate = match held.unlisted {
-            true => "released and removed from",
-            false => "released to",
+        let fate = if held.unlisted {
+            "released and removed from"
+        } else {
+            "released to"
         };
         info!(target: "ipam", "{address} {fate} pool {pool}.");
     }

@@ -86,12 +86,13 @@ fn collect(
         let reasons = reasons.join("; ");
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
     }
-    match kept.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::NotAllFreed {
+    if kept.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::NotAllFreed {
             freed: freed.len(),
             kept,
-        }),
+        })
     }
 }
 

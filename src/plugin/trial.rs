@@ -106,11 +106,12 @@ impl Trial<'_> {
             }),
             Decision::Refresh(_) => Err(Failure::NotReady("try again".to_owned())),
         };
-        let outcome = match state.must_save {
-            true => check_writable(context, context.print_state(&mut state).len())
+        let outcome = if state.must_save {
+            check_writable(context, context.print_state(&mut state).len())
                 .map_err(|error| Failure::from_store(stage, error))
-                .and(grants),
-            false => grants,
+                .and(grants)
+        } else {
+            grants
         };
         Ok(TrialResult { outcome, state })
     }

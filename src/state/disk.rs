@@ -55,9 +55,10 @@ impl HeldLock for LockFile {
     fn set_text(&self, text: &[u8]) -> io::Result<()> {
         self.file.write_all_at(text, 0)?;
         // What another program wrote may be longer.
-        match self.text_length.get() > text.len() {
-            true => self.file.set_len(text.len() as u64),
-            false => Ok(()),
+        if self.text_length.get() > text.len() {
+            self.file.set_len(text.len() as u64)
+        } else {
+            Ok(())
         }
     }
 }

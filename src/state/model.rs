@@ -206,9 +206,10 @@ impl State {
         stamp.time.clone_into(&mut self.original.time_stamp);
         let mut out = Out::reusing(mem::take(&mut self.buffer), &[0; ROOM]);
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
-        let keys: &[&str] = match self.may_be_fresh() {
-            true => &[IPAM],
-            false => &[IPAM, KEY],
+        let keys: &[&str] = if self.may_be_fresh() {
+            &[IPAM]
+        } else {
+            &[IPAM, KEY]
         };
         for ours in keys {
             names.insert(names.partition_point(|name| name < ours), *ours);

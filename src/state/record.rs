@@ -28,9 +28,10 @@ pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
         id = json.string().ok()?;
         json.literal(ADDR).then_some(())?;
     }
-    let addr = match json.skip_repeated(key_text, key_length) {
-        true => key,
-        false => leading(json)?,
+    let addr = if json.skip_repeated(key_text, key_length) {
+        key
+    } else {
+        leading(json)?
     };
     let in_use = json.literal(IN_USE);
     let is_whole = in_use || json.literal(NOT_IN_USE);

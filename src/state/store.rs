@@ -169,12 +169,13 @@ impl Locked<'_> {
             self.replace_journal(boot_id, &text, generation);
         }
         self.write_record(stamp.boot_id, generation)?;
-        match self.lock.is_current() {
-            true => Ok(()),
-            false => Err(StoreError {
+        if self.lock.is_current() {
+            Ok(())
+        } else {
+            Err(StoreError {
                 is_in_place: true,
                 ..StoreError::lost_lock(&self.files.path(StateFile::Lock))
-            }),
+            })
         }
     }
 

@@ -37,9 +37,10 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
     CALLS.with_borrow_mut(|calls| {
         let made = calls.entry((verb, id, is_dual));
         Rc::clone(made.or_insert_with(|| {
-            let families: &[&str] = match is_dual {
-                true => &["IPv4", "IPv6"],
-                false => &["IPv4"],
+            let families: &[&str] = if is_dual {
+                &["IPv4", "IPv6"]
+            } else {
+                &["IPv4"]
             };
             let conf = json!({
                 "cniVersion": "1.1.0",
@@ -346,10 +347,10 @@ impl World {
 
     fn run(&mut self, node: &MemoryNode, add: &mut InFlight, may_rest: bool) -> Outcome {
         let (outcome, is_doubtful) = allocate(self, node, add, may_rest);
-        match is_doubtful {
-            true => drop(self.doubtful_since.get_or_insert(self.now())),
-            false if add.inventory.is_some() => self.doubtful_since = None,
-            false => {}
+        if is_doubtful {
+            self.doubtful_since.get_or_insert(self.now());
+        } else if add.inventory.is_some() {
+            self.doubtful_since = None;
         }
         outcome
     }
