@@ -364,7 +364,7 @@ mod tests {
 
     use super::*;
     use crate::ipam::testing::{attachment, record, request, with_pools};
-    use crate::ipam::{Dropped, Hint, NetNs, Owner, Request};
+    use crate::ipam::{Changes, Dropped, Hint, NetNs, Owner, Request};
 
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
@@ -426,6 +426,8 @@ mod tests {
                 Usage::Free(free) => free.on_host = true,
             }
         }
+        // The changes are for the journal; the state does not keep them.
+        state.ipam_mut().changes = Changes::default();
         let text = print(&mut state);
         let mut again = parse(&text);
         assert_eq!(again.ipam(), state.ipam());
