@@ -101,7 +101,7 @@ impl From<LockError> for Failure {
 impl Failure {
     /// The failure for an error of the state's files; `stage` is what the original's message begins with.
     pub fn from_store(stage: &'static str, error: StoreError) -> Failure {
-        match error.lock_was_lost {
+        match error.lock_was_lost() {
             true => Failure::Lock(LockError::Removed { path: error.path }),
             false => Failure::Store { stage, error },
         }
@@ -117,7 +117,7 @@ impl Failure {
             Failure::Lock(error) => lock_error(error, program),
             Failure::Store { stage, error } => {
                 let path = error.path.display();
-                let changed = match error.is_in_place {
+                let changed = match error.is_in_place() {
                     true => "the new state is in place, but a power cut might take it back",
                     false => "nothing was changed",
                 };

@@ -16,7 +16,6 @@ const STAGE: &str = "Failed to collect stale addresses";
 
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
 /// the lock: a running pod keeps its address even if the runtime omits it.
-#[inline(never)]
 pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     let state = context.view().map_err(store)?;
     require_known_format(&state)?;

@@ -57,7 +57,6 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
 }
 
 /// Runs a call other than VERSION.
-#[inline(never)]
 fn call(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
     let reporter = CallReporter::new(environment, paths, started);
     let panic_reporter = reporter.clone();
@@ -120,7 +119,6 @@ fn run(
 }
 
 /// Logs the invalid members of the file of defaults.
-#[inline(never)]
 fn log_problems(problems: &[String], paths: &Paths) {
     const MOST: usize = 8;
     let path = paths.settings();

@@ -39,22 +39,14 @@ pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
 }
 
 /// Reads an address.
-#[inline(always)]
 pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
     match json.v4() {
         Some(address) => Some(IpAddr::V4(address)),
-        None => leading_other(json),
+        None => json.read_leading(leading_v6).map(|v6| v6.to_canonical()),
     }
 }
 
-/// Separate, so that the common path stays short.
-#[cold]
-fn leading_other(json: &mut Cursor<'_>) -> Option<IpAddr> {
-    json.read_leading(leading_v6).map(|v6| v6.to_canonical())
-}
-
 /// Creates a record from its parts.
-#[inline(always)]
 pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) -> Record {
     let usage = if in_use {
         Usage::Held(Held {

@@ -5,7 +5,7 @@ use std::mem;
 
 use tracing::{info, warn};
 
-use super::files::{Files, OpenJournal, StateFile, StoreError};
+use super::files::{Files, OpenJournal, SaveOutcome, StateFile, StoreError};
 use super::journal::{self, Journal};
 use super::lock::{LockRecord, LockText, Locked};
 use super::model::ROOM;
@@ -173,7 +173,7 @@ impl Locked<'_> {
             Ok(())
         } else {
             Err(StoreError {
-                is_in_place: true,
+                outcome: SaveOutcome::LockLostAfterSave,
                 ..StoreError::lost_lock(&self.files.path(StateFile::Lock))
             })
         }
@@ -201,7 +201,7 @@ impl Locked<'_> {
             Err(e) if self.text.record_of(boot_id).is_some() => {
                 let path = self.files.path(StateFile::Lock);
                 return Err(StoreError {
-                    is_in_place: true,
+                    outcome: SaveOutcome::Saved,
                     ..StoreError::at("cannot write", &path)(e)
                 });
             }
@@ -220,7 +220,6 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// The journal cannot be written, or the lock was lost.
-    #[inline(never)]
     pub fn append_release(
         &mut self,
         attachment: &Attachment,

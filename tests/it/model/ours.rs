@@ -15,7 +15,7 @@ use azure_vnet_ipam::plugin::add::Add;
 use azure_vnet_ipam::plugin::address_request::{address_requests, pool_requests};
 use azure_vnet_ipam::plugin::commit::take_back;
 use azure_vnet_ipam::plugin::decide::{Decision, reclaim};
-use azure_vnet_ipam::plugin::del::release_all;
+use azure_vnet_ipam::plugin::del::del;
 use azure_vnet_ipam::plugin::gc::gc;
 use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
 use azure_vnet_ipam::source::{
@@ -163,9 +163,8 @@ fn allocate(
 }
 
 /// Runs a DEL.
-fn release_all_of(call: &Call, context: &Context) -> Result<(), Failure> {
-    let (mut state, mut record) = (Box::default(), OperationRecord::default());
-    release_all(call, context, &mut state, &mut record)
+fn release_all(call: &Call, context: &Context) -> Result<(), Failure> {
+    del(call, context, &mut OperationRecord::default())
 }
 
 fn is_exhausted(failure: &Failure) -> bool {
@@ -253,7 +252,7 @@ impl World {
         call.conf.ipam.ip_address = named.map(str::to_owned);
         let node = self.node_with(fault);
         let context = self.context(&node);
-        let released = release_all_of(&call, &context);
+        let released = release_all(&call, &context);
         self.take_over(&node);
         released
     }
@@ -661,7 +660,7 @@ impl World {
         node.kill(kill);
         let call = call("DEL", id, self.is_dual());
         let context = self.context(&node);
-        let released = release_all_of(&call, &context);
+        let released = release_all(&call, &context);
         if let Err(failure) = released {
             assert!(node.is_dead(), "{}", told(&failure));
         } else {
@@ -694,7 +693,7 @@ impl World {
         let raced = self.race(&node, theirs.clone(), step, None);
         let call = call("DEL", id, self.is_dual());
         let context = self.context(&node);
-        let released = release_all_of(&call, &context);
+        let released = release_all(&call, &context);
         let is_repeated = match released {
             Ok(()) => false,
             Err(Failure::Lock(LockError::Removed { .. })) => true,
