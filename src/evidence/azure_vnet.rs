@@ -1,5 +1,7 @@
-//! Evidence E2: the state of the main plugin azure-vnet (contract section 19). Endpoints may be orphans, so an endpoint counts only
-//! while its network namespace exists, found by its path or by its link on the host.
+//! Evidence E2: the state of the main plugin azure-vnet (contract section 19).
+//!
+//! An endpoint may be orphaned. It counts only while its network namespace exists, found by its
+//! path or by its link on the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,7 +16,7 @@ use crate::ipam::{Entry, EvidenceList, Kernel};
 /// Larger files are not read.
 const LIMIT: usize = 16 << 20;
 
-/// Reads the file.
+/// Reads the state file of azure-vnet.
 pub fn read(paths: &Paths, kernel: &Kernel) -> EvidenceList {
     let path = paths.azure_vnet();
     let unreadable = |why: String| EvidenceList::Unreadable(format!("{}: {why}", path.display()));
@@ -40,17 +42,19 @@ pub fn read(paths: &Paths, kernel: &Kernel) -> EvidenceList {
     }
 }
 
-/// Whether azure-vnet has an endpoint of this container at this address, and has not taken it down: its link is on the host, and in
-/// transparent mode also the route to the address alone.
+/// Returns whether azure-vnet has a connected endpoint of this container at this address: its link
+/// is on the host, and in transparent mode also the host route to the address.
 ///
-/// A DEL that names such an address is no end of a pod. azure-vnet v1.4.59 forgets the endpoint before that DEL; newer versions do so
-/// afterwards, but remove link or route before. It is what azure-vnet does after an ADD of a container that it has already:
-/// the second endpoint fails, and it releases the address of the first (contract section 19).
+/// A DEL for the address of a connected endpoint does not end the pod. When azure-vnet gets a
+/// second ADD for a container, the second endpoint fails, and azure-vnet releases the address of
+/// the first (contract section 19). When a pod ends, azure-vnet v1.4.59 removes the endpoint from
+/// its state before that DEL. Newer versions remove it afterwards, but remove the link or the route
+/// before.
 pub fn is_connected(paths: &Paths, container_id: &str, address: IpAddr) -> bool {
     let Ok(ReadOutcome::Read(bytes)) = read_bounded(&paths.azure_vnet(), LIMIT) else {
         return false;
     };
-    // Cheaper than parsing, and most calls end here.
+    // A search is cheaper than parsing, and is enough for most calls.
     if container_id.is_empty() || !String::from_utf8_lossy(&bytes).contains(container_id) {
         return false;
     }
@@ -62,7 +66,7 @@ pub fn is_connected(paths: &Paths, container_id: &str, address: IpAddr) -> bool 
     })
 }
 
-/// Converts the endpoints, and finds out which of them are live.
+/// Converts the endpoints to entries, and determines which of them are live.
 fn to_entries(
     endpoints: &[Endpoint],
     paths: &Paths,
@@ -73,30 +77,37 @@ fn to_entries(
     for entry in &mut entries {
         entry.is_live = find_namespace(paths, kernel, entry);
     }
-    let named = entries
+    let found_by_path: BTreeSet<_> = entries
         .iter()
         .filter(|entry| entry.is_live)
-        .filter_map(|entry| entry.netns.as_ref()?.id);
-    let named: BTreeSet<_> = named.collect();
+        .filter_map(|entry| entry.netns.as_ref()?.id)
+        .collect();
     for (entry, endpoint) in entries.iter_mut().zip(endpoints) {
-        // The name is derived from the pod's, so a recreated pod has the link name of its predecessor.
-        let link = links.iter().find(|link| link.name == endpoint.host_if_name);
-        let id = link.and_then(|link| kernel.numbers.get(&link.peer_namespace?));
-        entry.may_be_hidden |= link.is_some();
-        let id = id.filter(|id| !named.contains(id) && kernel.may_be_of(**id, &entry.addresses));
-        let Some(id) = id else { continue };
+        let Some(link) = links.iter().find(|link| link.name == endpoint.host_if_name) else {
+            continue;
+        };
+        entry.may_be_hidden = true;
+        let Some(id) = link.peer_namespace.and_then(|n| kernel.numbers.get(&n)) else {
+            continue;
+        };
+        // azure-vnet derives the name of the link from the pod's. So a recreated pod has the link
+        // name of its predecessor.
+        if found_by_path.contains(id) || !kernel.may_be_of(*id, &entry.addresses) {
+            continue;
+        }
         entry.is_live = true;
-        // Its path may be gone already.
+        // The path of the namespace may have been removed already.
         if let Some(netns) = &mut entry.netns
             && netns.id.is_none()
         {
-            (netns.id, netns.cookie) = (Some(*id), kernel.cookies.get(id).copied());
+            netns.id = Some(*id);
+            netns.cookie = kernel.cookies.get(id).copied();
         }
     }
     entries
 }
 
-/// An endpoint of azure-vnet, with the network it is in.
+/// An endpoint of azure-vnet, with its network.
 #[derive(Debug, Default)]
 pub struct Endpoint {
     network: String,
@@ -149,39 +160,47 @@ object! { exact read
     }
 }
 
-/// Reads azure-vnet's document. Any of its values may be `null`.
+/// Parses the state of azure-vnet. Any value may be `null`.
 ///
 /// # Errors
-/// It is not JSON, or something in it has the wrong type.
+/// The text is not JSON, or a value has the wrong type.
 pub fn parse(json: &[u8]) -> Result<Vec<Endpoint>, codec::Error> {
     let document: Document = codec::parse(json)?;
-    let interfaces = document.network.interfaces.into_values();
-    let networks = interfaces.flat_map(|interface| interface.networks);
-    let endpoints = networks.flat_map(|(name, network)| {
-        let mode = network.mode;
-        let endpoints = network.endpoints.into_iter();
-        endpoints.map(move |(id, endpoint)| Endpoint {
-            network: name.clone(),
-            mode: mode.clone(),
-            id,
-            ..endpoint
-        })
-    });
-    Ok(endpoints.collect())
+    let mut found = Vec::new();
+    for interface in document.network.interfaces.into_values() {
+        for (name, network) in interface.networks {
+            for (id, endpoint) in network.endpoints {
+                found.push(Endpoint {
+                    network: name.clone(),
+                    mode: network.mode.clone(),
+                    id,
+                    ..endpoint
+                });
+            }
+        }
+    }
+    Ok(found)
 }
 
 impl Endpoint {
-    /// Whether the host's side of the endpoint is there, as azure-vnet makes it in this mode.
+    /// Returns whether the host has the link of the endpoint, and in transparent mode also the
+    /// route to the address.
     fn is_up(&self, paths: &Paths, address: IpAddr) -> bool {
-        let has_route = || host_has(paths, address).unwrap_or(false);
-        let name = not_empty(self.host_if_name.clone());
-        let has_link = || links_named(paths, name.as_slice()).is_ok_and(|links| !links.is_empty());
         match self.mode.as_str() {
-            "bridge" | "tunnel" => has_link(),
-            // The link stays until the network namespace goes.
-            "transparent" => has_link() && has_route(),
+            "bridge" | "tunnel" => self.has_link(paths),
+            // In this mode the link stays until the network namespace is removed.
+            "transparent" => self.has_link(paths) && host_has(paths, address).unwrap_or(false),
             _ => false,
         }
+    }
+
+    /// Returns whether the link of the endpoint is on the host.
+    fn has_link(&self, paths: &Paths) -> bool {
+        if self.host_if_name.is_empty() {
+            return false;
+        }
+        let names = std::slice::from_ref(&self.host_if_name);
+        links_named(paths, names).is_ok_and(|links| !links.is_empty())
     }
 
     fn addresses(&self) -> Vec<IpAddr> {
@@ -189,20 +208,26 @@ impl Endpoint {
     }
 
     fn to_entry(&self) -> Entry {
-        // The ID of an endpoint is the start of the container's and the interface; the only place of the latter.
+        // The ID of an endpoint is the start of the container ID, a dash, and the interface. The
+        // state has the interface nowhere else.
         let if_name = self.id.split_once('-').map(|(_, name)| name.to_owned());
-        let pod = not_empty(self.pod.clone()).map(|pod| match &*self.pod_namespace {
-            "" => pod,
-            namespace => format!("{namespace}/{pod}"),
-        });
         Entry {
             container_id: self.container_id.clone(),
             network: not_empty(self.network.clone()),
             if_name: if_name.and_then(not_empty),
-            pod,
+            pod: self.pod_name(),
             netns: named_namespace(self.netns.clone()),
             addresses: self.addresses(),
             ..Entry::default()
+        }
+    }
+
+    /// Returns `namespace/name` of the pod, or its name alone where the namespace is unknown.
+    fn pod_name(&self) -> Option<String> {
+        match (self.pod_namespace.as_str(), self.pod.as_str()) {
+            (_, "") => None,
+            ("", pod) => Some(pod.to_owned()),
+            (namespace, pod) => Some(format!("{namespace}/{pod}")),
         }
     }
 }
@@ -214,10 +239,11 @@ mod tests {
 
     const STATE: &str = r#"{"Network":{"Version":"v1.4.59","ExternalInterfaces":{"eth0":{"Name":"eth0","Networks":{"azure":{"Id":"azure","Endpoints":{"c1c1c1c1-eth0":{"Id":"c1c1c1c1-eth0","ContainerID":"c1c1c1c1c1","IfName":"azv0123456789a2","HostIfName":"azv0123456789a","IPAddresses":[{"IP":"10.224.0.5","Mask":"//8AAA=="}],"NetworkNameSpace":"/var/run/netns/x","PODName":"web-0","PODNameSpace":"default","SecondaryInterfaces":null}}}}}}}}"#;
 
-    /// The entry of the endpoint above, beside that of its successor where one is known.
-    fn entry(paths: &Paths, kernel: &Kernel, links: &[Link], successor: bool) -> Entry {
+    /// Returns the entry of the endpoint above. With `has_successor`, the state has another
+    /// endpoint too.
+    fn entry(paths: &Paths, kernel: &Kernel, links: &[Link], has_successor: bool) -> Entry {
         let mut endpoints = parse(STATE.as_bytes()).unwrap();
-        if successor {
+        if has_successor {
             let mut successor = parse(STATE.as_bytes()).unwrap().remove(0);
             successor.container_id = "c2".into();
             successor.netns = "/var/run/netns/y".into();
@@ -226,7 +252,8 @@ mod tests {
         to_entries(&endpoints, paths, kernel, links).remove(0)
     }
 
-    /// A folder as root of a node, and device and inode of a file in it in the place of a network namespace.
+    /// Returns the root of a node, its paths, and the device and inode of a file at the path of a
+    /// network namespace.
     fn node(name: &str, netns: &str) -> (std::path::PathBuf, Paths, (u64, u64)) {
         let root = std::env::temp_dir().join(format!("azure-vnet-{name}-{}", std::process::id()));
         let folder = root.join("var/run/netns");
@@ -241,15 +268,15 @@ mod tests {
     fn endpoint_is_live_while_its_namespace_exists() {
         let (root, paths, id) = node("live", "x");
         let mut kernel = Kernel::default();
-        let bare = entry(&paths, &kernel, &[], false);
-        let told = (bare.if_name.as_deref(), bare.pod.as_deref());
-        assert_eq!(told, (Some("eth0"), Some("default/web-0")));
-        let is_standing = |kernel: &Kernel| entry(&paths, kernel, &[], false).is_live;
-        assert!(!is_standing(&kernel), "a file is not a namespace");
+        let found = entry(&paths, &kernel, &[], false);
+        assert_eq!(found.if_name.as_deref(), Some("eth0"));
+        assert_eq!(found.pod.as_deref(), Some("default/web-0"));
+        let is_live = |kernel: &Kernel| entry(&paths, kernel, &[], false).is_live;
+        assert!(!is_live(&kernel), "a file is not a namespace");
         kernel.namespaces.insert(id);
-        assert!(is_standing(&kernel));
+        assert!(is_live(&kernel));
         kernel.host = Some(id);
-        assert!(!is_standing(&kernel), "the host's is nobody's");
+        assert!(!is_live(&kernel), "the host's namespace");
         std::fs::remove_dir_all(root).unwrap();
     }
 
@@ -268,23 +295,23 @@ mod tests {
             ..Kernel::default()
         };
         let peer = link("azv0123456789a", Some(7));
-        let is_standing = |kernel: &Kernel, link: &Link, successor| {
-            entry(&paths, kernel, std::slice::from_ref(link), successor).is_live
+        let is_live = |kernel: &Kernel, link: &Link, has_successor| {
+            entry(&paths, kernel, std::slice::from_ref(link), has_successor).is_live
         };
         let found = entry(&paths, &kernel(&[]), std::slice::from_ref(&peer), false);
         assert!(found.is_live);
         assert_eq!(found.netns.unwrap().id, Some(id));
-        assert!(is_standing(&kernel(&["10.224.0.5"]), &peer, false));
-        assert!(!is_standing(&kernel(&["10.224.0.6"]), &peer, false));
-        assert!(!is_standing(&kernel(&[]), &peer, true), "its successor's");
+        assert!(is_live(&kernel(&["10.224.0.5"]), &peer, false));
+        assert!(!is_live(&kernel(&["10.224.0.6"]), &peer, false));
+        assert!(!is_live(&kernel(&[]), &peer, true), "the successor's link");
         for (other, may_be_hidden) in [
             (link("azv0123456789a", None), true),
             (link("azv0123456789a", Some(8)), true),
             (link("azv0123456789a2", Some(7)), false),
         ] {
             let found = entry(&paths, &kernel(&[]), std::slice::from_ref(&other), false);
-            let told = (found.is_live, found.may_be_hidden);
-            assert_eq!(told, (false, may_be_hidden), "{other:?}");
+            assert!(!found.is_live, "{other:?}");
+            assert_eq!(found.may_be_hidden, may_be_hidden, "{other:?}");
         }
         std::fs::remove_dir_all(root).unwrap();
     }
@@ -306,7 +333,7 @@ mod tests {
             assert!(!is_up(mode, "c1c1c1c1", 5), "another container");
             assert!(!is_up(mode, "", 5), "no container");
         }
-        // Below a root there are no routes; tests/it/genuine_azure_vnet.rs has some.
+        // Below another root no routes are read. tests/it/genuine_azure_vnet.rs tests routes.
         for mode in ["transparent", "transparent-vlan", ""] {
             assert!(!is_up(mode, "c1c1c1c1c1", 5), "{mode}");
         }

@@ -1,6 +1,8 @@
-//! Evidence E1: libcni's cache of results. A file there means that an ADD succeeded and its DEL has not succeeded yet.
+//! Evidence E1: libcni's cache of results. A file there means that an ADD succeeded and its DEL has
+//! not succeeded yet.
 //!
-//! libcni does not replace files atomically: a reader can meet an empty or half-written one, which libcni ignores.
+//! libcni does not replace files atomically. A reader can find a file that is empty or
+//! half-written. libcni ignores such files.
 
 use std::fs;
 use std::io;
@@ -22,10 +24,10 @@ use crate::ipam::{Entry, EvidenceList, Kernel, Moment, UnreadablePart};
 
 /// Larger files are not read.
 const FILE_LIMIT: usize = 1 << 20;
-/// More files are not read.
+/// A folder with more files is not read.
 const FILES_LIMIT: usize = 100_000;
 
-/// Reads the whole folder.
+/// Reads all files of the cache.
 pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList {
     let folder = paths.cni_cache();
     let unreadable =
@@ -37,9 +39,9 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
     };
     let mut entries = Vec::new();
     let mut doubtful = Vec::new();
-    for (n, file) in files.enumerate() {
+    for (n, listed) in files.enumerate() {
         progress.cached.fetch_add(1, Ordering::Relaxed);
-        let file = match file {
+        let file = match listed {
             Ok(file) if n < FILES_LIMIT => file,
             Ok(_) => return unreadable(io::ErrorKind::FileTooLarge.into()),
             Err(e) => return unreadable(e),
@@ -55,7 +57,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
                     continue;
                 }
             }
-            // The DEL of its pod removed it meanwhile.
+            // The DEL of its pod removed the file after it was listed.
             Ok(ReadOutcome::Missing) => continue,
             Err(e) if e.kind() == io::ErrorKind::IsADirectory => continue,
             Ok(ReadOutcome::TooLarge) | Err(_) => {}
@@ -68,18 +70,20 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
     EvidenceList::Read { entries, doubtful }
 }
 
-/// Returns when the file was last changed, as far as the wall clock can be trusted; `None` if that was before the machine started. A
-/// file that cannot be examined counts as changed now.
+/// Returns when the file was last changed; `None` if that was before the machine started. The wall
+/// clock may have been set since, so the moment is approximate. A file that cannot be examined
+/// counts as changed now.
 fn last_change(file: &Path) -> Option<Moment> {
-    let written = fs::metadata(file).map_or(i64::MAX, |found| found.mtime());
-    let age = wall_now().seconds.saturating_sub(written);
-    let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
-    let since_boot = boot_now().since(Moment(0));
-    since_boot.checked_sub(age).map(|at| Moment(0).after(at))
+    let written = fs::metadata(file).map_or(i64::MAX, |metadata| metadata.mtime());
+    // A time in the future counts as now.
+    let seconds = u64::try_from(wall_now().seconds.saturating_sub(written)).unwrap_or(0);
+    let uptime = boot_now().since(Moment(0));
+    let changed = uptime.checked_sub(Duration::from_secs(seconds))?;
+    Some(Moment(0).after(changed))
 }
 
-/// Reads one file: what libcni writes today, or the bare result that it wrote before version 0.8, which has addresses only.
-/// `None` when it is neither.
+/// Parses one file. It has the format of today's libcni, or the bare result that libcni wrote
+/// before version 0.8, which has addresses only. Returns `None` for any other file.
 pub fn parse(bytes: &[u8]) -> Option<Entry> {
     let mut cached: CacheEntry = codec::parse(bytes).ok()?;
     match &*cached.kind {
@@ -99,13 +103,15 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
     (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
 }
 
-/// Whether the plugins of a configuration, in base64, leave the addresses to plugins that they call, as Multus does. These get another
-/// network's name.
+/// Returns whether the plugins of a configuration, in base64, leave addresses to other plugins that
+/// they call, as Multus does. The other plugins are called with the name of another network.
 fn delegates(config: &str) -> bool {
-    let config = STANDARD.decode(config).unwrap_or_default();
-    let config: Value = serde_json::from_slice(&config).unwrap_or_default();
-    let plugins = config.get("plugins").and_then(Value::as_array);
-    let plugins = plugins.map_or(slice::from_ref(&config), Vec::as_slice);
+    let json = STANDARD.decode(config).unwrap_or_default();
+    let config: Value = serde_json::from_slice(&json).unwrap_or_default();
+    let plugins = match config.get("plugins").and_then(Value::as_array) {
+        Some(plugins) => plugins.as_slice(),
+        None => slice::from_ref(&config),
+    };
     plugins.iter().any(|plugin| plugin.get("type").is_some())
         && plugins.iter().all(|plugin| plugin.get("ipam").is_none())
 }
@@ -125,17 +131,17 @@ object! { exact read
 }
 
 impl CacheEntry {
-    /// `namespace/name`, where `cniArgs` has both.
+    /// Returns `namespace/name` of the pod, where `cniArgs` has both.
     fn pod(&self) -> Option<String> {
-        let arg = |name: &str| {
-            let mut found = self.args.iter().filter(|(key, _)| key == name);
-            found.next().map(|(_, value)| value.as_str())
-        };
-        Some(format!(
-            "{}/{}",
-            arg("K8S_POD_NAMESPACE")?,
-            arg("K8S_POD_NAME")?
-        ))
+        let namespace = self.arg("K8S_POD_NAMESPACE")?;
+        let name = self.arg("K8S_POD_NAME")?;
+        Some(format!("{namespace}/{name}"))
+    }
+
+    /// Returns the value of the first of the `cniArgs` with this name.
+    fn arg(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.args.iter().find(|(key, _)| key == name)?;
+        Some(value)
     }
 }
 
@@ -159,8 +165,12 @@ object! { exact read
 
 impl CachedResult {
     fn addresses(&self) -> Vec<IpAddr> {
-        let all = self.ips.iter().chain([&self.ip4, &self.ip6]);
-        addresses(all.filter_map(|ip| ip.address.as_deref().or(ip.ip.as_deref())))
+        let texts = self
+            .ips
+            .iter()
+            .chain([&self.ip4, &self.ip6])
+            .filter_map(|ip| ip.address.as_deref().or(ip.ip.as_deref()));
+        addresses(texts)
     }
 }
 
@@ -172,14 +182,9 @@ mod tests {
     fn current_format_is_read() {
         let json = br#"{"kind":"cniCacheV1","containerId":"c1","config":"e30=","ifName":"eth0","networkName":"a-b","netns":"/run/netns/x","cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE","default"],["K8S_POD_NAME","web-0"]],"result":{"cniVersion":"1.0.0","interfaces":[{"name":"eth0"}],"ips":[{"address":"10.1.0.5/16","interface":0},{"address":"fd00::5/64"}],"routes":[{"dst":"0.0.0.0/0"}]}}"#;
         let entry = parse(json).unwrap();
-        assert_eq!(
-            (
-                entry.container_id.as_str(),
-                entry.network.as_deref(),
-                entry.if_name.as_deref()
-            ),
-            ("c1", Some("a-b"), Some("eth0"))
-        );
+        assert_eq!(entry.container_id, "c1");
+        assert_eq!(entry.network.as_deref(), Some("a-b"));
+        assert_eq!(entry.if_name.as_deref(), Some("eth0"));
         assert_eq!(entry.pod.as_deref(), Some("default/web-0"));
         assert_eq!(&*entry.netns.unwrap().path, "/run/netns/x");
         assert_eq!(
@@ -209,9 +214,9 @@ mod tests {
             ),
             ("not JSON", true),
         ] {
-            let config = STANDARD.encode(config);
+            let encoded = STANDARD.encode(config);
             let json = format!(
-                r#"{{"kind":"cniCacheV1","containerId":"c1","config":"{config}","ifName":"eth0","networkName":"a"}}"#
+                r#"{{"kind":"cniCacheV1","containerId":"c1","config":"{encoded}","ifName":"eth0","networkName":"a"}}"#
             );
             let entry = parse(json.as_bytes()).unwrap();
             assert_eq!(entry.network.is_some(), is_known, "{config}");
@@ -229,31 +234,31 @@ mod tests {
     }
 
     #[test]
-    fn last_change_is_told_only_in_this_boot() {
+    fn last_change_is_known_only_within_this_boot() {
         let path = std::env::temp_dir().join(format!("last-change-{}", std::process::id()));
         let file = fs::File::create(&path).unwrap();
-        let now = || boot_now().since(Moment(0));
-        for (age, is_told) in [
+        let uptime = boot_now().since(Moment(0));
+        for (age, is_known) in [
             (Duration::ZERO, true),
-            (now() / 2, true),
-            (now() + Duration::from_secs(100), false),
+            (uptime / 2, true),
+            (uptime + Duration::from_secs(100), false),
         ] {
             file.set_modified(std::time::SystemTime::now() - age)
                 .unwrap();
-            let told = last_change(&path).map(|at| boot_now().since(at));
-            assert_eq!(told.is_some(), is_told, "{age:?}");
-            // Files have whole seconds here.
+            let found = last_change(&path).map(|at| boot_now().since(at));
+            assert_eq!(found.is_some(), is_known, "{age:?}");
+            // The time of a file is rounded to seconds.
             let second = Duration::from_secs(1);
             assert!(
-                told.is_none_or(|told| told + second >= age),
-                "{told:?} {age:?}"
+                found.is_none_or(|found| found + second >= age),
+                "{found:?} {age:?}"
             );
         }
         fs::remove_file(&path).unwrap();
-        let told = last_change(&path).unwrap();
+        let changed = last_change(&path).unwrap();
         assert!(
-            boot_now().since(told) < Duration::from_secs(60),
-            "as if changed now"
+            boot_now().since(changed) < Duration::from_secs(60),
+            "a missing file counts as changed now"
         );
     }
 

@@ -1,5 +1,7 @@
-//! Collects the evidence of which attachments are alive: the kernel first, lists second. Each reader tells a missing list from an
-//! unreadable one. Evidence is gathered outside the state lock.
+//! Collects evidence of which attachments are alive. The kernel is the first source, lists of other
+//! programs are the second. Each reader distinguishes a missing list from an unreadable one.
+//!
+//! Evidence is collected outside the state lock, because that takes time.
 
 mod azure_vnet;
 mod cni_cache;
@@ -14,12 +16,12 @@ use crate::ipam::{Evidence, Routes};
 
 #[doc(hidden)]
 pub mod parse {
-    //! The parsers, for fuzzing and for tests from outside.
+    //! The parsers, for fuzzing and for the integration tests.
     pub use super::azure_vnet::parse as azure_vnet;
     pub use super::cni_cache::parse as cni_cache;
 }
 
-/// Gathers all evidence.
+/// Collects all evidence.
 pub fn gather(paths: &Paths, progress: &Progress) -> Evidence {
     let kernel = kernel::scan_namespaces(paths, progress);
     let cache = cni_cache::read(paths, &kernel, progress);

@@ -1,4 +1,5 @@
-//! What the readers of evidence share: how far a look at the node has come, and the values of the entries in lists.
+//! What the readers of evidence share: the progress of a scan of the node, and the values of list
+//! entries.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,19 +12,21 @@ use crate::codec::read_address;
 use crate::host::{CookieLookup, Paths, namespace_id};
 use crate::ipam::{Entry, Kernel, NetNs};
 
-/// How long a look at the node may take, and how far it has come: counters that another thread may read meanwhile.
+/// The time limit of a scan of the node, and its progress. Another thread may read the counters
+/// while the scan runs.
 #[derive(Debug)]
 pub struct Progress {
-    /// A look at the network namespaces that takes longer stops, and is not complete.
+    /// A scan of the network namespaces that takes longer stops and is incomplete.
     pub(super) limit: Duration,
-    /// The network namespaces that were scanned.
+    /// The number of network namespaces scanned so far.
     pub(super) namespaces: AtomicUsize,
-    /// The files of libcni's cache that were read.
+    /// The number of files of libcni's cache read so far.
     pub(super) cached: AtomicUsize,
 }
 
 impl Default for Progress {
-    /// Of a call, for which azure-vnet waits for 10 s. An idle node with 400 network namespaces takes 25 ms.
+    /// Returns the progress of a call, for which azure-vnet waits for 10 s. The scan of an idle
+    /// node with 400 network namespaces takes 25 ms.
     fn default() -> Progress {
         Progress {
             limit: Duration::from_secs(2),
@@ -33,7 +36,8 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Of a command, which people can end.
+    /// Returns the progress of a command. It has no time limit, because the operator can interrupt
+    /// it.
     pub fn of_command() -> Progress {
         Progress {
             limit: Duration::MAX,
@@ -42,63 +46,77 @@ impl Progress {
         }
     }
 
-    /// Returns how many network namespaces were scanned, and how many files of libcni's cache were read.
+    /// Returns the number of network namespaces scanned, and of files of libcni's cache read.
     pub fn counts(&self) -> (usize, usize) {
-        let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
-        (count(&self.namespaces), count(&self.cached))
+        (
+            self.namespaces.load(Ordering::Relaxed),
+            self.cached.load(Ordering::Relaxed),
+        )
     }
 }
 
-/// Returns a text that a list may leave out or empty.
+/// Returns the text, or `None` when it is empty. Lists may omit a text or leave it empty.
 pub(super) fn not_empty(text: String) -> Option<String> {
-    Some(text).filter(|text| !text.is_empty())
+    (!text.is_empty()).then_some(text)
 }
 
 /// Returns the network namespace at a path, before it is looked up; `None` when the path is empty.
 pub(super) fn named_namespace(path: String) -> Option<NetNs> {
-    not_empty(path).map(|path| NetNs {
-        path: path.into(),
+    Some(NetNs {
+        path: not_empty(path)?.into(),
         id: None,
         cookie: None,
     })
 }
 
-/// Parses addresses, with or without the length of a prefix. Other texts are skipped.
+/// Parses addresses with or without a prefix length. Other texts are skipped.
 pub(super) fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<IpAddr> {
-    let bare = texts.filter_map(|text| text.split('/').next());
-    let addresses = bare.filter_map(read_address);
-    addresses.map(|address| address.to_canonical()).collect()
+    texts
+        .filter_map(|text| text.split('/').next())
+        .filter_map(read_address)
+        .map(|address| address.to_canonical())
+        .collect()
 }
 
-/// Finds the namespace that an entry names, and returns whether it exists and can be the attachment's. The host's own namespace is
-/// never an attachment's: a process ID in the path may have been reused on the host or in another pod.
+/// Looks up the namespace that an entry names. Returns whether it exists and can belong to the
+/// attachment.
+///
+/// The host's own namespace never belongs to an attachment. A process ID in the path may have been
+/// reused on the host or in another pod.
 pub(super) fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) -> bool {
     let Some(netns) = &mut entry.netns else {
         return false;
     };
-    // Between its unmount and its removal, a path leads to an ordinary file.
-    let id = namespace_id(paths, &netns.path).filter(|(dev, _)| kernel.is_of_namespaces(*dev));
-    entry.may_be_hidden = id.is_none() && !has_namespaces_beside(paths, kernel, &netns.path);
-    netns.id = id.filter(|id| kernel.host != Some(*id));
-    // The scan may have met an earlier namespace with this inode.
-    netns.cookie = netns
-        .id
-        .and_then(|_| CookieLookup::start(paths, &netns.path).finish());
-    netns
-        .id
-        .is_some_and(|id| match netns.path.starts_with("/proc/") {
-            true => kernel.may_be_of(id, &entry.addresses),
-            false => kernel.is_of_a_pod(id),
-        })
+    // After its unmount and before its removal, the path of a namespace leads to an ordinary file.
+    let found = namespace_id(paths, &netns.path).filter(|(dev, _)| kernel.is_of_namespaces(*dev));
+    entry.may_be_hidden =
+        found.is_none() && !is_beside_namespaces(paths, kernel, Path::new(&*netns.path));
+    netns.id = found.filter(|id| kernel.host != Some(*id));
+    let Some(id) = netns.id else {
+        netns.cookie = None;
+        return false;
+    };
+    // The scan may have found an earlier namespace with this inode.
+    netns.cookie = CookieLookup::start(paths, &netns.path).finish();
+    if netns.path.starts_with("/proc/") {
+        kernel.may_be_of(id, &entry.addresses)
+    } else {
+        kernel.is_of_a_pod(id)
+    }
 }
 
-/// Returns whether a network namespace is in the folder of a path.
-fn has_namespaces_beside(paths: &Paths, kernel: &Kernel, path: &str) -> bool {
-    let folder = Path::new(path).parent().and_then(Path::to_str);
-    let files = folder.and_then(|folder| fs::read_dir(paths.under_root(folder)).ok());
-    let found = files.into_iter().flatten().flatten();
-    let mut found = found.filter_map(|file| fs::metadata(file.path()).ok());
-    found.any(|found| kernel.is_of_namespaces(found.dev()))
+/// Returns whether the folder of a path has a network namespace.
+fn is_beside_namespaces(paths: &Paths, kernel: &Kernel, path: &Path) -> bool {
+    let Some(folder) = path.parent().and_then(Path::to_str) else {
+        return false;
+    };
+    let Ok(files) = fs::read_dir(paths.under_root(folder)) else {
+        return false;
+    };
+    files
+        .flatten()
+        .filter_map(|file| fs::metadata(file.path()).ok())
+        .any(|metadata| kernel.is_of_namespaces(metadata.dev()))
 }
 
 #[cfg(test)]
@@ -110,20 +128,19 @@ mod tests {
         let paths = Paths::new(None, "azure-vnet-ipam");
         let own = namespace_id(&paths, "/proc/self/ns/net").unwrap();
         let kernel = Kernel {
-            // Another than this one.
+            // Another namespace than the test's own.
             host: Some((own.0, 0)),
             ..Kernel::default()
         };
-        let file = std::env::temp_dir().join(format!("no-namespace-{}", std::process::id()));
-        fs::create_dir(&file).unwrap();
-        let file = file.join("file");
+        let folder = std::env::temp_dir().join(format!("no-namespace-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let file = folder.join("file");
         fs::write(&file, "").unwrap();
-        let file = file.to_string_lossy();
         let cookie = CookieLookup::start(&paths, "/proc/self/ns/net").finish();
         for (path, is_found, may_be_hidden) in [
             ("/proc/self/ns/net", true, false),
             ("/proc/self/ns/gone", false, false),
-            (&*file, false, true),
+            (file.to_str().unwrap(), false, true),
             ("/nonexistent/folder/file", false, true),
         ] {
             let mut entry = Entry {
@@ -136,6 +153,6 @@ mod tests {
             assert_eq!(netns.cookie, cookie.filter(|_| is_found), "{path}");
             assert_eq!(entry.may_be_hidden, may_be_hidden, "{path}");
         }
-        fs::remove_dir_all(Path::new(&*file).parent().unwrap()).unwrap();
+        fs::remove_dir_all(folder).unwrap();
     }
 }

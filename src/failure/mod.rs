@@ -102,7 +102,7 @@ impl Failure {
     /// The failure for an error of the state's files; `stage` is what the original's message begins
     /// with.
     pub fn from_store(stage: &'static str, error: StoreError) -> Failure {
-        if error.lock_was_lost {
+        if error.lock_was_lost() {
             Failure::Lock(LockError::Removed { path: error.path })
         } else {
             Failure::Store { stage, error }
@@ -119,7 +119,7 @@ impl Failure {
             Failure::Lock(error) => lock_error(error, program),
             Failure::Store { stage, error } => {
                 let path = error.path.display();
-                let changed = if error.is_in_place {
+                let changed = if error.is_in_place() {
                     "the new state is in place, but a power cut might take it back"
                 } else {
                     "nothing was changed"

@@ -1,14 +1,11 @@
 //! Allocates an address for an attachment (contract sections 10 and 11, differences D4, D5, D8, D9, D11, D14).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
-use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::invariants::overlapping;
 use super::{
-    Claim, Grant, GrantKind, Held, Ipam, Moment, Owner, Pool, PoolSelector, Refusal, Request, Usage,
+    Claim, Grant, GrantKind, Held, Ipam, Moment, Owner, PoolSelector, Refusal, Request, Usage,
 };
 
 impl Ipam {
@@ -19,7 +16,7 @@ impl Ipam {
     /// # Errors
     /// A [`Refusal`]. Then no further address is held, but flags of pools ([`Pool::ref_count`]) may differ.
     pub fn allocate(&mut self, request: &Request<'_>, now: Moment) -> Result<Grant, Refusal> {
-        let elsewhere = self.held_elsewhere(request.space);
+        let held_addresses = self.held_addresses();
         let generation = self.generation + 1;
         let Some(space) = self.spaces.get_mut(request.space) else {
             return Err(Refusal::NoSpace {
@@ -39,7 +36,7 @@ impl Ipam {
         if let PoolSelector::Any { .. } = request.pool {
             space.clear_unused_ref_counts();
         }
-        let found = space.find(request, &elsewhere, now);
+        let found = space.find(request, &held_addresses, now);
         if let (PoolSelector::Any { family, if_name }, Err(Refusal::Exhausted { .. })) =
             (request.pool, &found)
         {
@@ -93,33 +90,13 @@ impl Ipam {
             generation,
         })
     }
-
-    /// Returns, for every pool of `space`, those of its addresses that are in use under another record. An address has one holder,
-    /// however many pools list it (difference D9). Nearly always empty.
-    pub(super) fn held_elsewhere(&self, space: &str) -> BTreeMap<String, BTreeSet<IpAddr>> {
-        let pools: Vec<_> = self.pools().collect();
-        let nets: Vec<_> = pools.iter().map(|(_, key, pool)| pool.net(key)).collect();
-        let overlapping = overlapping(&nets);
-        let mut found = BTreeMap::new();
-        for (n, (here, key, pool)) in pools.iter().enumerate() {
-            let others = overlapping.get(&n).into_iter().flatten();
-            let others = others.filter_map(|other| Some(pools.get(*other)?.2));
-            let is_odd = pool.records.iter().any(|r| r.address() != r.key);
-            let sharing = is_odd.then_some(*pool).into_iter().chain(others);
-            let taken: BTreeSet<_> = sharing.flat_map(Pool::held_addresses).collect();
-            if *here == space && !taken.is_empty() {
-                found.insert((*key).to_owned(), taken);
-            }
-        }
-        found
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ipam::testing::{attachment, pool, record, request, with_pools};
-    use crate::ipam::{Family, Free, Held, Owner, Record};
+    use crate::ipam::{Family, Free, Held, Owner, Pool, Record};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: Moment = Moment(1000 * SECOND);

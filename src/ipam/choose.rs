@@ -19,20 +19,16 @@ impl Ipam {
         exclude: &[IpNet],
         now: Moment,
     ) -> Vec<(String, PoolCount)> {
-        let none = BTreeSet::new();
+        let limits = Limits {
+            held: &self.held_addresses(),
+            on_host: &BTreeSet::new(),
+            exclude,
+            cooldown,
+            now,
+        };
         let mut counts = Vec::new();
-        for (name, space) in &self.spaces {
-            let elsewhere = self.held_elsewhere(name);
-            counts.extend(space.pools.iter().map(|(key, pool)| {
-                let limits = Limits {
-                    held_elsewhere: elsewhere.get(key).unwrap_or(&none),
-                    on_host: &none,
-                    exclude,
-                    cooldown,
-                    now,
-                };
-                (name.clone(), pool.count(key, &limits))
-            }));
+        for (space, key, pool) in self.pools() {
+            counts.push((space.to_owned(), pool.count(key, &limits)));
         }
         counts
     }
@@ -65,8 +61,9 @@ impl Space {
 /// What restricts the addresses that a pool can give.
 #[derive(Clone, Copy)]
 pub(super) struct Limits<'a> {
-    /// Addresses in use under another record.
-    pub held_elsewhere: &'a BTreeSet<IpAddr>,
+    /// All addresses in use. An address has one holder, however many records name it (difference D9). So a
+    /// free record must not be granted if another record holds its address.
+    pub held: &'a BTreeSet<IpAddr>,
     /// Addresses on the host, or routed by it.
     pub on_host: &'a BTreeSet<IpAddr>,
     /// Subnets that the configuration excludes.
@@ -80,7 +77,7 @@ pub(super) struct Limits<'a> {
 impl Limits<'_> {
     /// Whether the address must not be granted, although its record is free.
     pub fn forbid(&self, address: &IpAddr) -> bool {
-        has(self.held_elsewhere, address) || has(self.on_host, address) || self.exclude(address)
+        self.held.contains(address) || self.on_host.contains(address) || self.exclude(address)
     }
 
     /// Whether the configuration excludes the address.
@@ -95,11 +92,6 @@ impl Limits<'_> {
             .checked_sub(cooled_for)
             .filter(|left| !left.is_zero())
     }
-}
-
-/// Whether the set, which is nearly always empty, has the address. A call for each address would cost more than the rest of the choice.
-fn has(set: &BTreeSet<IpAddr>, address: &IpAddr) -> bool {
-    !set.is_empty() && set.contains(address)
 }
 
 impl Pool {
@@ -123,9 +115,9 @@ impl Pool {
                     count.suspect += usize::from(held.suspect.is_some());
                     &mut count.held
                 }
-                Usage::Free(_) if has(limits.held_elsewhere, &address) => &mut count.held,
+                Usage::Free(_) if limits.held.contains(&address) => &mut count.held,
                 Usage::Free(_) if limits.exclude(&address) => &mut count.excluded,
-                Usage::Free(free) if free.on_host || has(limits.on_host, &address) => {
+                Usage::Free(free) if free.on_host || limits.on_host.contains(&address) => {
                     &mut count.on_host
                 }
                 Usage::Free(free) if limits.cooldown_left(free).is_some() => &mut count.cooldown,

@@ -258,9 +258,12 @@ impl<'a> EvidenceIndex<'a> {
             .collect();
         if is_complete {
             let is_any_live = entries.iter().any(|entry| entry.is_live);
-            entries.retain(|entry| match is_any_live {
-                true => entry.is_live,
-                false => entry.netns.is_none(),
+            entries.retain(|entry| {
+                if is_any_live {
+                    entry.is_live
+                } else {
+                    entry.netns.is_none()
+                }
             });
         }
         entries
@@ -450,12 +453,13 @@ mod tests {
     #[test]
     fn evidence_for_one_address_of_a_pod_counts_for_the_other() {
         for (shown, is_route) in [(V4, false), (V6, false), (V6, true)] {
-            let evidence = match is_route {
-                false => shows(&[shown]),
-                true => Evidence {
+            let evidence = if is_route {
+                Evidence {
                     routes: Routes::Read([ip(shown)].into()),
                     ..Evidence::default()
-                },
+                }
+            } else {
+                shows(&[shown])
             };
             let mut ipam = two_pods();
             let candidates = ipam.candidates(|_, _, _| true, NOW);

@@ -1,7 +1,7 @@
 //! Finds the pool and the record for a request (contract section 10, differences D4 and D5), and what CHECK asks about an attachment.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::iter;
 use std::net::IpAddr;
 
@@ -19,18 +19,18 @@ impl Space {
         pools.any(|pool| pool.find_held_by(attachment).is_some())
     }
 
-    /// Finds the pool and the record to allocate: the requested one, or the one that the attachment holds. Otherwise an unused pool
-    /// comes first, then one with an address that is not in its cooldown, then the higher priority, then more free addresses, then
-    /// the first by its text.
+    /// Finds the pool and the record to allocate: the requested one, or the one that the attachment
+    /// holds. Otherwise an unused pool comes first, then one with an address that is not in its
+    /// cooldown, then the higher priority, then more free addresses, then the first by its text.
+    /// `held` are the addresses in use in all spaces.
     pub(super) fn find(
         &self,
         request: &Request<'_>,
-        elsewhere: &BTreeMap<String, BTreeSet<IpAddr>>,
+        held: &BTreeSet<IpAddr>,
         now: Moment,
     ) -> Result<(String, IpAddr), Refusal> {
-        let none = BTreeSet::new();
-        let limits = |key: &str| Limits {
-            held_elsewhere: elsewhere.get(key).unwrap_or(&none),
+        let limits = Limits {
+            held,
             on_host: request.on_host,
             exclude: request.exclude,
             cooldown: request.cooldown,
@@ -42,7 +42,7 @@ impl Space {
                 address: address.to_owned(),
             };
             for (key, pool) in fitting {
-                match pool.find_named(address, request.attachment, &limits(key)) {
+                match pool.find_named(address, request.attachment, &limits) {
                     Ok(place) => return Ok((key.clone(), place)),
                     Err(Refusal::AddressNotFound { .. }) => {}
                     Err(found) => refusal = found,
@@ -55,12 +55,12 @@ impl Space {
                 return Ok(((*key).clone(), place));
             }
         }
-        let counts = fitting
+        let counts: Vec<PoolCount> = fitting
             .iter()
-            .map(|(key, pool)| pool.count(key, &limits(key)));
-        let counts: Vec<PoolCount> = counts.collect();
+            .map(|(key, pool)| pool.count(key, &limits))
+            .collect();
         let able = iter::zip(&fitting, &counts).filter_map(|((key, pool), count)| {
-            let next = pool.next_free(&limits(key))?;
+            let next = pool.next_free(&limits)?;
             Some((*key, *pool, count, next))
         });
         let best = able.min_by_key(|(_, pool, count, _)| {
@@ -71,7 +71,7 @@ impl Space {
         let Some((key, pool, _, next)) = best else {
             return Err(Refusal::Exhausted { pools: counts });
         };
-        let left_over = pool.find_left_over(&request.attachment.container_id, &limits(key));
+        let left_over = pool.find_left_over(&request.attachment.container_id, &limits);
         Ok((key.clone(), left_over.unwrap_or(next)))
     }
 

@@ -142,9 +142,10 @@ impl EvidenceIndex<'_> {
         }
         vetoes.extend(self.unreadable());
         Judgement {
-            verdict: match vetoes.is_empty() {
-                true => Verdict::Dead,
-                false => Verdict::Undecided,
+            verdict: if vetoes.is_empty() {
+                Verdict::Dead
+            } else {
+                Verdict::Undecided
             },
             reasons: vetoes,
         }

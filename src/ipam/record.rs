@@ -142,19 +142,13 @@ pub struct Change {
     pub owner: Owner,
 }
 
-/// The changes of a call so far, in their order. They are not part of the state: states with different ones are equal.
-#[derive(Clone, Debug, Default)]
+/// The changes of a call so far, in their order. The journal gets them, not the state.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// What the journal appends.
     pub list: Vec<Change>,
     /// Whether more changed than the list says, so that the journal must be written anew.
     pub are_beyond_list: bool,
-}
-
-impl PartialEq for Changes {
-    fn eq(&self, _: &Changes) -> bool {
-        true
-    }
 }
 
 impl Changes {

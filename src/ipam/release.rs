@@ -126,7 +126,6 @@ impl Ipam {
     }
 
     /// Releases the addresses that the hint names and that have no known owner, unless evidence shows them in use.
-    #[inline(never)]
     pub fn release_ownerless(
         &mut self,
         attachment: &Attachment,

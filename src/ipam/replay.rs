@@ -46,8 +46,11 @@ impl Ipam {
         for change in changes.iter().filter(|change| change.is_held) {
             for (address, of) in &change.addresses {
                 self.generation = self.generation.max(*of);
-                let records = self.pools().filter_map(|(_, _, pool)| pool.record(address));
-                if !{ records }.any(|record| record.held().is_some()) {
+                let is_held = self
+                    .pools()
+                    .filter_map(|(_, _, pool)| pool.record(address))
+                    .any(|record| record.held().is_some());
+                if !is_held {
                     self.hold_again(*address, change.held(*of));
                 }
             }

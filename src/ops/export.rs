@@ -149,12 +149,13 @@ fn describe_evidence(ipam: &Ipam, evidence: &Evidence) -> Value {
 fn configuration(config: &NodeConfig, name: &str) -> Vec<Value> {
     let plugin = |plugin: &Plugin| {
         let ipam = plugin.netconf.get("ipam");
-        let ipam = match plugin.uses_ipam(name) {
+        let printed = if plugin.uses_ipam(name) {
             // A number may be too large for a value.
-            true => ipam.and_then(|ipam| to_value(known_keys(ipam)).ok()),
-            false => plugin.ipam_kind().map(|kind| json!({ "type": kind })),
+            ipam.and_then(|ipam| to_value(known_keys(ipam)).ok())
+        } else {
+            plugin.ipam_kind().map(|kind| json!({ "type": kind }))
         };
-        json!({ "type": plugin.kind(), "ipam": ipam })
+        json!({ "type": plugin.kind(), "ipam": printed })
     };
     let files = config.files.iter().map(|file| {
         json!({

@@ -14,9 +14,10 @@ Exit status:
 
 /// Completes a text, with the name of the program.
 pub fn complete(text: &str, name: &str) -> String {
-    let statuses = match text.contains("Exit status:") {
-        true => "",
-        false => STATUSES,
+    let statuses = if text.contains("Exit status:") {
+        ""
+    } else {
+        STATUSES
     };
     text.replace("{name}", name) + statuses
 }

@@ -57,9 +57,10 @@ struct Report<'a> {
 pub fn run(node: &Node, args: &InstallArgs) -> Result<CommandOutput, CommandError> {
     let name = args.name.map_or(node.paths().name(), |name| name.as_str());
     let installation = Installation::new(node, args.dir.as_deref(), name);
-    let outcome = match args.verify {
-        true => installation.verify(node)?,
-        false => installation.install(node, args.force)?,
+    let outcome = if args.verify {
+        installation.verify(node)?
+    } else {
+        installation.install(node, args.force)?
     };
     print(node, args.format, &[outcome])
 }

@@ -277,9 +277,10 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
             EvidenceList::Unreadable(why) => found.push(format!("{name} cannot be read: {why}")),
             EvidenceList::Read { entries, .. } => {
                 let stale = entries.iter().any(|e| e.addresses.contains(&address));
-                found.push(match stale {
-                    true => format!("{name} lists it, but the network namespace {gone}"),
-                    false => format!("{name} does not list it"),
+                found.push(if stale {
+                    format!("{name} lists it, but the network namespace {gone}")
+                } else {
+                    format!("{name} does not list it")
                 });
             }
         }

@@ -51,7 +51,6 @@ use crate::stdio;
 const FAILED: u8 = 2;
 
 /// Runs the command that the arguments name. Returns the exit status.
-#[inline(never)]
 pub fn main(args: &[OsString], paths: &Paths, started: Moment) -> u8 {
     let program = paths.name();
     if args.is_empty() {

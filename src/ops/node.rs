@@ -115,7 +115,7 @@ impl Node {
     /// The system refuses, or the lock was lost, so another call may have overwritten the state.
     pub fn save(&self, locked: &mut Locked<'_>, state: &mut State) -> Result<(), CommandError> {
         match self.context.commit(locked, state) {
-            Err(error) if error.lock_was_lost => Err(CommandError(format!(
+            Err(error) if error.lock_was_lost() => Err(CommandError(format!(
                 "{} was removed meanwhile, so another call may have overwritten the state; try again",
                 error.path.display()
             ))),
@@ -135,9 +135,10 @@ fn program(name: &str) -> String {
         .filter(|path| path.is_file())
         .take(1)
         .any(|path| std::fs::canonicalize(path).is_ok_and(|path| path == own));
-    match leads_here {
-        true => name.to_owned(),
-        false => own.display().to_string(),
+    if leads_here {
+        name.to_owned()
+    } else {
+        own.display().to_string()
     }
 }
 

@@ -411,9 +411,10 @@ pub fn check_settings(
 ) -> Result<CommandOutput, CommandError> {
     let path = args.file.clone();
     let path = path.unwrap_or_else(|| paths.settings());
-    let wrong = match path.exists() {
-        true => read_settings(&path).1,
-        false => vec!["it does not exist".to_owned()],
+    let wrong = if path.exists() {
+        read_settings(&path).1
+    } else {
+        vec!["it does not exist".to_owned()]
     };
     let path = path.display();
     if wrong.is_empty() {

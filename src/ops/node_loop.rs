@@ -43,9 +43,10 @@ pub fn run(paths: &Paths, args: &NodeLoopArgs) -> Result<CommandOutput, CommandE
 fn is_alive(file: &Path) -> Result<CommandOutput, CommandError> {
     let shown = file.display();
     let until = read_text(file).map_err(|e| CommandError::from_io(&shown.to_string(), &e))?;
-    let (text, status) = match until.parse().is_ok_and(|at| boot_now() < Moment(at)) {
-        true => ("the loop is alive\n".to_owned(), 0),
-        false => (format!("{shown} is older than 10 intervals\n"), 1),
+    let (text, status) = if until.parse().is_ok_and(|at| boot_now() < Moment(at)) {
+        ("the loop is alive\n".to_owned(), 0)
+    } else {
+        (format!("{shown} is older than 10 intervals\n"), 1)
     };
     Ok(CommandOutput { text, status })
 }

@@ -69,9 +69,10 @@ impl OutputFormat {
         report: &impl Serialize,
         print: impl FnOnce() -> String,
     ) -> Result<CommandOutput, CommandError> {
-        let text = match self.is_json() {
-            true => json(report)?,
-            false => print(),
+        let text = if self.is_json() {
+            json(report)?
+        } else {
+            print()
         };
         Ok(CommandOutput { text, status })
     }
@@ -164,9 +165,10 @@ fn escape_control_characters(json: &str) -> String {
     let is_escaped = |c: char| c > ' ' && alters_terminal(c);
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        match is_escaped(c) {
-            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => out.push(c),
+        if is_escaped(c) {
+            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            out.push(c);
         }
     }
     out

@@ -101,9 +101,10 @@ fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Cand
         .ipam()
         .pools()
         .any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == address));
-    Err(match known {
-        true => format!("{address} is free already"),
-        false => format!("{address} is in none of the pools"),
+    Err(if known {
+        format!("{address} is free already")
+    } else {
+        format!("{address} is in none of the pools")
     })
 }
 
@@ -176,9 +177,10 @@ impl ReleaseReport {
                 "its holder may be alive; if you are certain that it is dead, add --force",
             );
         }
-        match release(node, &candidate)? {
-            true => Ok(None),
-            false => refused("its record changed meanwhile; try again"),
+        if release(node, &candidate)? {
+            Ok(None)
+        } else {
+            refused("its record changed meanwhile; try again")
         }
     }
 
@@ -189,9 +191,10 @@ impl ReleaseReport {
         };
         let (address, operator) = (self.address, describe_operator());
         let holder_text = holder.describe_holder();
-        let signs = match self.signs_of_life.is_empty() {
-            true => "no evidence showed its holder".to_owned(),
-            false => format!("despite: {}", self.signs_of_life.join("; ")),
+        let signs = if self.signs_of_life.is_empty() {
+            "no evidence showed its holder".to_owned()
+        } else {
+            format!("despite: {}", self.signs_of_life.join("; "))
         };
         warn!(target: "ipam", "{address} of {holder_text} was released by {operator}; {signs}.");
         let record = OperationRecord {

@@ -140,9 +140,10 @@ impl Screen {
         let print = |row: &Vec<String>| {
             let mut line = " ".repeat(indent);
             for ((cell, width), heading) in row.iter().zip(&widths).zip(&headings) {
-                let cell = match heading == ID {
-                    true => cell.chars().take(*width).collect(),
-                    false => elide_middle(cell, *width),
+                let cell = if heading == ID {
+                    cell.chars().take(*width).collect()
+                } else {
+                    elide_middle(cell, *width)
                 };
                 line.push_str(&format!("{cell:width$}{GAP}"));
             }
@@ -192,10 +193,7 @@ pub fn format_age(duration: Duration) -> String {
 /// Returns the seconds east of UTC at a time on screens, which are local. Unit tests compare screens with fixtures, so theirs must not
 /// depend on the machine.
 pub fn screen_offset(time: Timestamp) -> i32 {
-    match cfg!(test) {
-        true => 0,
-        false => time.local_offset(),
-    }
+    if cfg!(test) { 0 } else { time.local_offset() }
 }
 
 /// Splits a time, `offset` seconds east of UTC, into date, time and zone of `2026-11-20 22:09:39 +01:00`. The zone is `UTC` where

@@ -135,9 +135,10 @@ impl StateReport {
             Condition::Lost(_) => ("lost", Some("the state was lost")),
             Condition::Newer { .. } => ("newer-format", Some("a newer version wrote the state")),
         };
-        let kept = match is_corrupt {
-            true => "; the corrupt file is kept",
-            false => "",
+        let kept = if is_corrupt {
+            "; the corrupt file is kept"
+        } else {
+            ""
         };
         let rebuilt = format!(
             "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it \

@@ -1,6 +1,6 @@
 //! ADD: allocates an address for an attachment, or one of each family.
 
-use std::mem::{self, ManuallyDrop};
+use std::mem;
 
 use tracing::info;
 
@@ -23,7 +23,6 @@ use crate::stdio;
 ///
 /// # Errors
 /// Nothing could be allocated, or the result could not be printed; then the addresses are released again.
-#[inline(never)]
 pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     let ipam = &call.conf.ipam;
     let mut netns = netns(&context.paths, &call.netns);
@@ -38,9 +37,10 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         boot_id: context.boot_id.as_deref(),
         interval: ipam.query_interval,
     };
-    let reason = match has_pools(context) {
-        true => RefreshReason::Ordinary,
-        false => RefreshReason::First,
+    let reason = if has_pools(context) {
+        RefreshReason::Ordinary
+    } else {
+        RefreshReason::First
     };
     let outcome = refresh(&refresher, reason, record);
     if let (Some(netns), Some(cookie)) = (&mut netns, cookie) {
@@ -51,8 +51,7 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         request.pod = call.pod.as_deref();
         request.netns = netns.as_ref();
     }
-    // Never dropped: freeing a large state takes time, and the process ends soon.
-    let mut add = ManuallyDrop::new(Add::new(call, context, requests, reason, outcome));
+    let mut add = Add::new(call, context, requests, reason, outcome);
     let grants = loop {
         match add.attempt(record)? {
             Decision::Granted(grants) => break grants,
@@ -97,8 +96,6 @@ pub struct Add<'a> {
     outcome: RefreshOutcome,
     /// The newest look at the node.
     snapshot: Option<NodeSnapshot>,
-    /// The state of the last attempt. Kept until the call is over, as freeing it takes a tenth of the time that the lock is held.
-    state: Box<State>,
 }
 
 impl<'a> Add<'a> {
@@ -117,7 +114,6 @@ impl<'a> Add<'a> {
             reason,
             outcome,
             snapshot: None,
-            state: Box::default(),
         }
     }
 
@@ -141,14 +137,15 @@ impl<'a> Add<'a> {
         let context = self.context;
         let stage = original_stage(&self.requests);
         let mut locked = context.lock()?;
-        let opened = context.open(&mut locked);
-        self.state = opened.map_err(|error| Failure::from_store(stage, error))?;
-        require_known_format(&self.state)?;
-        reject_implausible(&mut self.outcome, &self.state, record);
-        self.drop_older_answer();
+        let mut state = context
+            .open(&mut locked)
+            .map_err(|error| Failure::from_store(stage, error))?;
+        require_known_format(&state)?;
+        reject_implausible(&mut self.outcome, &state, record);
+        self.drop_older_answer(&state);
         let answer = self.outcome.answer();
         if let Some(answer) = answer {
-            self.state.refreshed = Some(answer.started);
+            state.refreshed = Some(answer.started);
         }
         let inputs = Inputs {
             requests: &self.requests,
@@ -158,18 +155,18 @@ impl<'a> Add<'a> {
             now: context.now(),
         };
         let mut actions = Vec::new();
-        let decision = decide(&mut self.state, &inputs, &*context.node, &mut actions);
+        let decision = decide(&mut state, &inputs, &*context.node, &mut actions);
         let grants: &[Grant] = match &decision {
             Decision::Granted(grants) => grants,
             Decision::Refused(_) => &[],
             _ => return Ok(decision),
         };
         log_actions(&actions);
-        if self.state.must_save
-            && let Err(error) = context.commit(&mut locked, &mut self.state)
+        if state.must_save
+            && let Err(error) = context.commit(&mut locked, &mut state)
         {
             drop(locked);
-            if error.is_in_place {
+            if error.is_in_place() {
                 take_back(self.call, grants, context);
             }
             return Err(Failure::from_store(stage, error));
@@ -185,10 +182,10 @@ impl<'a> Add<'a> {
     }
 
     /// Drops an answer when the state has one that was asked for later. This happens when the fetch lock was removed meanwhile.
-    fn drop_older_answer(&mut self) {
+    fn drop_older_answer(&mut self, state: &State) {
         // A moment in the future is of another boot.
         let now = self.context.now();
-        let refreshed = self.state.refreshed.filter(|at| *at <= now);
+        let refreshed = state.refreshed.filter(|at| *at <= now);
         let answer = self.outcome.answer();
         if answer.is_some_and(|answer| refreshed.is_some_and(|at| answer.started < at)) {
             info!(target: "ipam", "a newer answer of the source is in the state already.");

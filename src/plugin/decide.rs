@@ -77,14 +77,22 @@ pub fn decide(
         .and_then(|loss| loss.journaled.as_ref());
     let is_comparable =
         !state.is_empty() || journaled.is_some_and(|ipam| ipam.holders().next().is_some());
-    while is_comparable && is_look_owed(state, now) {
-        let Some(snapshot) = inputs
-            .snapshot
-            .filter(|snapshot| is_acceptable(state, snapshot, now))
-        else {
-            return Decision::Snapshot(Vec::new());
-        };
-        reconcile(state, snapshot, now, actions);
+    if is_comparable {
+        if is_reconciliation_due(state) {
+            let Some(snapshot) = inputs.snapshot else {
+                return Decision::Snapshot(Vec::new());
+            };
+            reconcile(state, snapshot, now, actions);
+        }
+        // The reconciliation of a lost state begins a quarantine. If the loss was seen long enough ago,
+        // that quarantine is over at once.
+        if let Some(until) = quarantine_over(state, now) {
+            // A scan that began during the quarantine may lack pods that were configured during it.
+            let Some(snapshot) = inputs.snapshot.filter(|snapshot| until <= snapshot.began) else {
+                return Decision::Snapshot(Vec::new());
+            };
+            reconcile(state, snapshot, now, actions);
+        }
     }
     // A record that names only the container may belong to another of its interfaces.
     if requests
@@ -96,7 +104,8 @@ pub fn decide(
         };
         state.must_save |= state.ipam_mut().adopt_claims(&snapshot.evidence);
     }
-    let before = (pool_flags(state.ipam()), state.ipam().check());
+    let flags_before = pool_flags(state.ipam());
+    let violations_before = state.ipam().check();
     let mut grants = allocate_all(state.ipam_mut(), requests, now, host, actions);
     // An answer of another call may have been lost with the state that it was merged into.
     let is_useful = |reason: &RefreshReason| *reason != RefreshReason::Lost || state.is_empty();
@@ -122,17 +131,14 @@ pub fn decide(
         let ipam = state.ipam_mut();
         state.must_save |= ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
     }
-    // What was inconsistent before is not this call's business, but it must not add to it.
-    let after = state.ipam().check();
-    let added: Vec<_> = after
-        .into_iter()
-        .filter(|v| !before.1.contains(v))
-        .collect();
+    // A state that was inconsistent before the call is still served, but the call must not make it worse.
+    let mut added = state.ipam().check();
+    added.retain(|violation| !violations_before.contains(violation));
     if !added.is_empty() {
         return Decision::Inconsistent(added);
     }
     state.must_save |=
-        grants.is_ok() || before.0 != pool_flags(state.ipam()) || state.has_unsaved_moments();
+        grants.is_ok() || flags_before != pool_flags(state.ipam()) || state.has_unsaved_moments();
     match grants {
         Ok(grants) => Decision::Granted(grants),
         Err(refusal) => Decision::Refused(refusal),
@@ -142,7 +148,9 @@ pub fn decide(
 /// Frees the candidates of a snapshot that are dead, for an operator. A pending reconciliation comes first, as in an ADD. In a quarantine
 /// nothing is freed.
 pub fn reclaim(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
-    if is_look_owed(state, now) && is_acceptable(state, snapshot, now) {
+    if is_reconciliation_due(state)
+        || quarantine_over(state, now).is_some_and(|until| until <= snapshot.began)
+    {
         reconcile(state, snapshot, now, actions);
     }
     let ipam = state.ipam_mut();
@@ -169,23 +177,22 @@ fn prove_fresh(state: &mut State, snapshot: &NodeSnapshot) {
     }
 }
 
-/// Whether the state must be compared with the node before it is used. At the end of a quarantine every ADD of before the loss is complete,
-/// so that the node shows all of them.
-fn is_look_owed(state: &State, now: Moment) -> bool {
+/// Returns whether the state must be compared with the node before it is used.
+fn is_reconciliation_due(state: &State) -> bool {
     !matches!(state.condition, Condition::Ready | Condition::Fresh)
-        || state.ipam().quarantine.is_some_and(|until| until <= now)
 }
 
-/// Whether a look is recent enough: one that began during a quarantine cannot end it.
-fn is_acceptable(state: &State, snapshot: &NodeSnapshot, now: Moment) -> bool {
-    let is_recent = |until: Moment| until > now || until <= snapshot.began;
-    state.condition != Condition::Ready || state.ipam().quarantine.is_none_or(is_recent)
+/// Returns the end of the quarantine if that is past. Then every ADD from before the loss has finished, and
+/// a scan of the node shows all of them. The state must be compared with the node once more.
+fn quarantine_over(state: &State, now: Moment) -> Option<Moment> {
+    state.ipam().quarantine.filter(|until| *until <= now)
 }
 
-/// Brings the state in line with the node, and with what the journal knows where grants are missing.
+/// Brings the state in line with the node, and with the journal where grants are missing. The state is
+/// ready afterwards. A state that was ready before leaves its quarantine.
 fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
     let evidence = &snapshot.evidence;
-    let condition = mem::take(&mut state.condition);
+    let condition = mem::replace(&mut state.condition, Condition::Ready);
     let ipam = state.ipam_mut();
     match &condition {
         Condition::Lost(loss) => {

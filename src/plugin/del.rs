@@ -1,7 +1,5 @@
 //! DEL: releases the addresses of an attachment. It needs no source, no pool and no state (promise P4).
 
-use std::mem::ManuallyDrop;
-
 use tracing::info;
 
 use super::commit::require_known_format;
@@ -17,23 +15,11 @@ use crate::state::{LockError, Locked, State};
 /// The words that the original's message begins with.
 const STAGE: &str = "Failed to release address";
 
-/// Releases all addresses of the attachment.
+/// Releases all addresses of the attachment, unless azure-vnet takes back a second ADD of a running pod.
 ///
 /// # Errors
 /// The release cannot be saved, or the lock cannot be had and the attachment holds something.
 pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
-    // Never dropped: freeing a large state takes time, and the process ends soon.
-    release_all(call, context, &mut ManuallyDrop::default(), record)
-}
-
-/// Releases all addresses of the attachment, but not when azure-vnet takes back a second ADD of a running pod. `state` receives the
-/// state that they are released from, for the caller to drop.
-pub fn release_all(
-    call: &Call,
-    context: &Context,
-    state: &mut Box<State>,
-    record: &mut OperationRecord,
-) -> Result<(), Failure> {
     if let Some(address) = hint(call).key()
         && context
             .node
@@ -50,13 +36,13 @@ pub fn release_all(
             Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
             Err(error) => return Err(error.into()),
         };
-        *state = context.open(&mut locked).map_err(store)?;
+        let mut state = context.open(&mut locked).map_err(store)?;
         let freed = if state.is_lost_on_disk() {
             let boot_id = context.boot_id.as_deref();
             let appended = locked.append_release(&call.attachment, hint(call), boot_id);
             appended.map_err(store)?
         } else {
-            let mut freed = release(call, state, context.now());
+            let mut freed = release(call, &mut state, context.now());
             if freed.is_empty() && state.ipam().is_ownerless(hint(call)) {
                 let Some(evidence) = &evidence else {
                     // The owner is unknown, so the kernel is asked first, without holding the lock.
@@ -70,7 +56,7 @@ pub fn release_all(
             }
             if freed.is_empty() {
                 info!(target: "ipam", "nothing is held.");
-                save_early_del(call, context, &mut locked, state);
+                save_early_del(call, context, &mut locked, &mut state);
                 return Ok(());
             }
             // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
@@ -80,7 +66,7 @@ pub fn release_all(
             {
                 state.ipam_mut().note_teardown(&freed, releaser);
             }
-            context.commit(&mut locked, state).map_err(store)?;
+            context.commit(&mut locked, &mut state).map_err(store)?;
             freed
         };
         log_released(freed, record);
@@ -97,9 +83,10 @@ fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     } in freed
     {
         record.addresses.push(address);
-        let fate = match held.unlisted {
-            true => "released and removed from",
-            false => "released to",
+        let fate = if held.unlisted {
+            "released and removed from"
+        } else {
+            "released to"
         };
         info!(target: "ipam", "{address} {fate} pool {pool}.");
     }

@@ -16,7 +16,6 @@ const STAGE: &str = "Failed to collect stale addresses";
 
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
 /// the lock: a running pod keeps its address even if the runtime omits it.
-#[inline(never)]
 pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     let state = context.view().map_err(store)?;
     require_known_format(&state)?;
@@ -86,12 +85,13 @@ fn collect(
         let reasons = reasons.join("; ");
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
     }
-    match kept.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::NotAllFreed {
+    if kept.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::NotAllFreed {
             freed: freed.len(),
             kept,
-        }),
+        })
     }
 }
 

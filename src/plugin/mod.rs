@@ -57,7 +57,6 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
 }
 
 /// Runs a call other than VERSION.
-#[inline(never)]
 fn call(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
     let reporter = CallReporter::new(environment, paths, started);
     let panic_reporter = reporter.clone();
@@ -119,7 +118,6 @@ fn run(
 }
 
 /// Logs the invalid members of the file of defaults.
-#[inline(never)]
 fn log_problems(problems: &[String], paths: &Paths) {
     const MOST: usize = 8;
     let path = paths.settings();
@@ -169,17 +167,19 @@ fn read_stdin(started: Moment) -> Result<Vec<u8>, CallError> {
         _ => io_reason(&e),
     };
     let bytes = read.map_err(|e| CallError::Unreadable(why(e)))?;
-    match bytes.len() > STDIN_LIMIT {
-        true => Err(CallError::TooLong(STDIN_LIMIT)),
-        false => Ok(bytes),
+    if bytes.len() > STDIN_LIMIT {
+        Err(CallError::TooLong(STDIN_LIMIT))
+    } else {
+        Ok(bytes)
     }
 }
 
 /// Returns the version that VERSION echoes: the caller's, or the newest when stdin says none. It does not wait for a terminal.
 fn requested_version(started: Moment) -> String {
-    let stdin = match stdin().is_terminal() {
-        true => None,
-        false => read_stdin(started).ok(),
+    let stdin = if stdin().is_terminal() {
+        None
+    } else {
+        read_stdin(started).ok()
     };
     let version = stdin.and_then(|stdin| Call::read_version_request(&stdin));
     version.unwrap_or_else(|| CniVersion::NEWEST.to_string())

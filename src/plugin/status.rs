@@ -27,7 +27,6 @@ const LIMIT: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// Code 50 with the reason.
-#[inline(never)]
 pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     check_disk(context).map_err(|e| Failure::NotReady(e.to_string()))?;
     if let Some(obstacle) = lock_obstacle(&context.paths) {
@@ -101,7 +100,6 @@ fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
 ///
 /// # Errors
 /// An address of `prevResult` is not held by the attachment, or the state says nothing about it.
-#[inline(never)]
 pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
     let state = context.view().map_err(Failure::NotNow)?;
     require_known_format(&state)?;

@@ -55,10 +55,12 @@ impl Trial<'_> {
     }
 
     fn decide(&self, requests: &[Request<'_>], call: Option<&Call>) -> TrialResult {
-        let first = self.attempt(requests, call, Vec::new());
-        let second = first.or_else(|candidates| self.attempt(requests, call, candidates));
-        // The records to be judged are all that the first attempt can lack.
-        second.unwrap_or_else(|_| TrialResult::failed(Failure::NotReady("try again".to_owned())))
+        self.attempt(requests, call, Vec::new())
+            .or_else(|candidates| self.attempt(requests, call, candidates))
+            .unwrap_or_else(|_| {
+                // The first attempt can lack only the records to judge, and the second one has them.
+                TrialResult::failed(defect("the second attempt of a trial asks for a snapshot"))
+            })
     }
 
     /// Decides with these records to be judged by the evidence. Returns the records that it needs instead, if it needs others.
@@ -70,13 +72,16 @@ impl Trial<'_> {
     ) -> Result<TrialResult, Vec<Candidate>> {
         let context = self.context;
         let stage = original_stage(requests);
-        let viewed = context.view();
-        let viewed = viewed.map_err(|error| Failure::from_store(stage, error));
-        let viewed = viewed.and_then(|state| require_known_format(&state).map(|()| state));
-        let mut state = match viewed {
+        let mut state = match context.view() {
             Ok(state) => state,
-            Err(failure) => return Ok(TrialResult::failed(failure)),
+            Err(error) => {
+                let failure = Failure::from_store(stage, error);
+                return Ok(TrialResult::failed(failure));
+            }
         };
+        if let Err(failure) = require_known_format(&state) {
+            return Ok(TrialResult::failed(failure));
+        }
         let now = context.now();
         let (refreshed, source) = self.refresh(&state, now);
         let snapshot = NodeSnapshot {
@@ -102,13 +107,15 @@ impl Trial<'_> {
                 },
                 source,
             }),
-            Decision::Refresh(_) => Err(Failure::NotReady("try again".to_owned())),
+            // Without `retry`, no decision asks for a refresh.
+            Decision::Refresh(_) => Err(defect("a trial asks for a refresh")),
         };
-        let outcome = match state.must_save {
-            true => check_writable(context, context.print_state(&mut state).len())
+        let outcome = if state.must_save {
+            check_writable(context, context.print_state(&mut state).len())
                 .map_err(|error| Failure::from_store(stage, error))
-                .and(grants),
-            false => grants,
+                .and(grants)
+        } else {
+            grants
         };
         Ok(TrialResult { outcome, state })
     }
@@ -137,6 +144,11 @@ impl TrialResult {
             state: Box::default(),
         }
     }
+}
+
+/// Returns the failure for what cannot happen.
+fn defect(what: &str) -> Failure {
+    Failure::Panic(what.to_owned())
 }
 
 /// Returns why the lock could not be acquired even if nobody holds it.

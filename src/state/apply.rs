@@ -142,16 +142,18 @@ impl Facts<'_> {
     fn apply_to_free(self, free: &mut Free, trust: Trust) {
         free.on_host = self.on_host;
         let was_held = self.owner.id.is_some();
-        free.released = match was_held {
-            true => Some(trust.now),
-            false => trust.clock(self.released),
+        free.released = if was_held {
+            Some(trust.now)
+        } else {
+            trust.clock(self.released)
         };
-        let releaser = match was_held {
-            true => self.owner.netns.and_then(|netns| {
+        let releaser = if was_held {
+            self.owner.netns.and_then(|netns| {
                 let netns = netns.into_netns(trust.same_boot);
                 netns.releaser(self.owner.id.as_deref().unwrap_or_default())
-            }),
-            false => self.releaser,
+            })
+        } else {
+            self.releaser
         };
         free.releaser = releaser.map(Box::new);
         forget_old_releaser(free, trust);

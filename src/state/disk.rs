@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-use super::files::{Files, HeldLock, LockError, OpenJournal, StateFile, StoreError};
+use super::files::{Files, HeldLock, LockError, OpenJournal, SaveOutcome, StateFile, StoreError};
 use super::lock::{LOCK_TEXT_LIMIT, holder};
 use super::store::MODE;
 use crate::host::{
@@ -52,9 +52,10 @@ impl HeldLock for LockFile {
     fn set_text(&self, text: &[u8]) -> io::Result<()> {
         self.file.write_all_at(text, 0)?;
         // What another program wrote may be longer.
-        match self.text_length.get() > text.len() {
-            true => self.file.set_len(text.len() as u64),
-            false => Ok(()),
+        if self.text_length.get() > text.len() {
+            self.file.set_len(text.len() as u64)
+        } else {
+            Ok(())
         }
     }
 }
@@ -176,18 +177,20 @@ impl Files for Paths {
             // Only the holder of a newer lock removes the new file of this call, or replaces it.
             let kinds = [io::ErrorKind::NotFound, io::ErrorKind::AlreadyExists];
             let lock_was_lost =
-                error.lock_was_lost || !lock.is_current() || kinds.contains(&error.source.kind());
-            if !lock_was_lost {
+                error.lock_was_lost() || !lock.is_current() || kinds.contains(&error.source.kind());
+            if lock_was_lost {
+                StoreError {
+                    outcome: SaveOutcome::LockLost,
+                    ..error
+                }
+            } else {
                 let _ = fs::remove_file(&new);
-            }
-            StoreError {
-                lock_was_lost,
-                ..error
+                error
             }
         });
         let error = StoreError::at("cannot flush", folder);
         replaced?.sync_all().map_err(|e| StoreError {
-            is_in_place: true,
+            outcome: SaveOutcome::Saved,
             ..error(e)
         })
     }

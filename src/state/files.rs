@@ -154,10 +154,21 @@ pub struct StoreError {
     pub path: PathBuf,
     /// The system's error.
     pub source: io::Error,
-    /// Whether the new state is in place nevertheless. A power cut might undo it.
-    pub is_in_place: bool,
-    /// Whether the lock file was removed while this call held it: see [`LockError::Removed`].
-    pub lock_was_lost: bool,
+    /// What became of the new state.
+    pub outcome: SaveOutcome,
+}
+
+/// What became of the state that a failed save wanted to replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveOutcome {
+    /// The old state is in place.
+    NotSaved,
+    /// The new state is in place. A power cut might undo that.
+    Saved,
+    /// The lock was lost before the new state was in place: see [`LockError::Removed`].
+    LockLost,
+    /// The lock was lost after the new state was in place.
+    LockLostAfterSave,
 }
 
 impl StoreError {
@@ -167,17 +178,32 @@ impl StoreError {
             step,
             path: path.to_owned(),
             source,
-            is_in_place: false,
-            lock_was_lost: false,
+            outcome: SaveOutcome::NotSaved,
         }
     }
 
-    /// The lock file was removed while it was held.
+    /// Creates the error for a lock file that was removed while this call held it.
     pub fn lost_lock(path: &Path) -> StoreError {
-        let gone = io::Error::other("it was removed while it was held");
+        let removed = io::Error::other("it was removed while it was held");
         StoreError {
-            lock_was_lost: true,
-            ..StoreError::at("cannot go on with", path)(gone)
+            outcome: SaveOutcome::LockLost,
+            ..StoreError::at("cannot go on with", path)(removed)
         }
+    }
+
+    /// Returns whether the new state is in place nevertheless.
+    pub fn is_in_place(&self) -> bool {
+        matches!(
+            self.outcome,
+            SaveOutcome::Saved | SaveOutcome::LockLostAfterSave
+        )
+    }
+
+    /// Returns whether the lock file was removed while this call held it.
+    pub fn lock_was_lost(&self) -> bool {
+        matches!(
+            self.outcome,
+            SaveOutcome::LockLost | SaveOutcome::LockLostAfterSave
+        )
     }
 }

@@ -15,7 +15,7 @@ mod store;
 #[doc(hidden)]
 pub use crate::host::ReadOutcome;
 pub use disk::set_aside_before;
-pub use files::{Files, HeldLock, LockError, OpenJournal, StateFile, StoreError};
+pub use files::{Files, HeldLock, LockError, OpenJournal, SaveOutcome, StateFile, StoreError};
 pub use lock::{LockHolder, Locked, WAIT, holder_now};
 pub use model::{Condition, State, WriteStamp};
 pub use ours::{FORMAT, Loss, QUARANTINE};

@@ -205,9 +205,10 @@ impl State {
         stamp.time.clone_into(&mut self.original.time_stamp);
         let mut out = Out::reusing(mem::take(&mut self.buffer));
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
-        let keys: &[&str] = match self.may_be_fresh() {
-            true => &[IPAM],
-            false => &[IPAM, KEY],
+        let keys: &[&str] = if self.may_be_fresh() {
+            &[IPAM]
+        } else {
+            &[IPAM, KEY]
         };
         for ours in keys {
             names.insert(names.partition_point(|name| name < ours), *ours);
@@ -361,7 +362,7 @@ mod tests {
 
     use super::*;
     use crate::ipam::testing::{attachment, record, request, with_pools};
-    use crate::ipam::{Dropped, Hint, NetNs, Owner, Request};
+    use crate::ipam::{Changes, Dropped, Hint, NetNs, Owner, Request};
 
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
@@ -423,6 +424,8 @@ mod tests {
                 Usage::Free(free) => free.on_host = true,
             }
         }
+        // The changes are for the journal; the state does not keep them.
+        state.ipam_mut().changes = Changes::default();
         let text = print(&mut state);
         let mut again = parse(&text);
         assert_eq!(again.ipam(), state.ipam());

@@ -38,7 +38,6 @@ pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
 }
 
 /// Creates a record from its parts.
-#[inline(always)]
 pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) -> Record {
     let usage = if in_use {
         Usage::Held(Held {

@@ -5,7 +5,7 @@ use std::mem;
 
 use tracing::{info, warn};
 
-use super::files::{Files, StateFile, StoreError};
+use super::files::{Files, SaveOutcome, StateFile, StoreError};
 use super::journal::{self, Journal};
 use super::lock::{LOCK_TEXT_LIMIT, LockRecord, LockText, Locked};
 use super::model::ROOM;
@@ -166,12 +166,13 @@ impl Locked<'_> {
             self.replace_journal(boot_id, &text, generation);
         }
         self.write_record(stamp.boot_id, generation)?;
-        match self.lock.is_current() {
-            true => Ok(()),
-            false => Err(StoreError {
-                is_in_place: true,
+        if self.lock.is_current() {
+            Ok(())
+        } else {
+            Err(StoreError {
+                outcome: SaveOutcome::LockLostAfterSave,
                 ..StoreError::lost_lock(&self.files.path(StateFile::Lock))
-            }),
+            })
         }
     }
 
@@ -197,7 +198,7 @@ impl Locked<'_> {
             Err(e) if self.text.record_of(boot_id).is_some() => {
                 let path = self.files.path(StateFile::Lock);
                 return Err(StoreError {
-                    is_in_place: true,
+                    outcome: SaveOutcome::Saved,
                     ..StoreError::at("cannot write", &path)(e)
                 });
             }
@@ -216,7 +217,6 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// The journal cannot be written, or the lock was lost.
-    #[inline(never)]
     pub fn append_release(
         &mut self,
         attachment: &Attachment,

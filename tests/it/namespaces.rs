@@ -388,9 +388,10 @@ fn attachments_come_and_go_on_a_crowded_node() {
     only_in!(in_private_namespaces);
     /// How many of the attachments live at a time.
     const LIVE: usize = 25;
-    let (crowd, threads, rounds) = match is_long() {
-        true => (500, 5000, 1000),
-        false => (20, 200, 100),
+    let (crowd, threads, rounds) = if is_long() {
+        (500, 5000, 1000)
+    } else {
+        (20, 200, 100)
     };
     let pods = Pods::in_namespaces(5..2000);
     let mut holders: BTreeMap<String, String> = (0..crowd)

@@ -113,9 +113,12 @@ const PLACES: [&str; 2] = [
 fn start_slow_call(node: &Node, command: &str, id: &str, place: &str) -> Running {
     let state = node.state_bytes();
     let slow = node.call(command, id).strace(&[place]).start();
-    wait_until("the slow call to sleep", || match place == PLACES[0] {
-        true => new_state(node).exists(),
-        false => node.state_bytes() != state,
+    wait_until("the slow call to sleep", || {
+        if place == PLACES[0] {
+            new_state(node).exists()
+        } else {
+            node.state_bytes() != state
+        }
     });
     slow
 }

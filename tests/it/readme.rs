@@ -50,9 +50,10 @@ fn without_volatile_numbers(text: &str) -> String {
         let age = word.trim_end();
         let seconds = age.strip_suffix('s').unwrap_or("");
         let is_age = !seconds.is_empty() && seconds.chars().all(|c| c.is_ascii_digit());
-        match is_age {
-            true => word.replace(age, "AGE"),
-            false => word.to_owned(),
+        if is_age {
+            word.replace(age, "AGE")
+        } else {
+            word.to_owned()
         }
     });
     words.collect()

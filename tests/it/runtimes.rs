@@ -39,9 +39,10 @@ pub fn is_containerd_2() -> bool {
 /// The snapshotter of the pods: in containerd 2 the one that lets them have users of their own, else one that works on every file
 /// system.
 pub fn snapshotter() -> &'static str {
-    match is_containerd_2() {
-        true => "overlayfs",
-        false => "native",
+    if is_containerd_2() {
+        "overlayfs"
+    } else {
+        "native"
     }
 }
 
@@ -74,9 +75,10 @@ pub fn install_network(host: &Host, has_cni_1_1: bool) {
     sh_with("cp -L \"$1\"/bin/* /opt/cni/bin/", &[&host.folder]);
     let conflist = package().join("testdata/bridge.conflist");
     let conflist = fs::read_to_string(conflist).unwrap();
-    let conflist = match has_cni_1_1 {
-        true => conflist,
-        false => conflist.replace("1.1.0", "1.0.0"),
+    let conflist = if has_cni_1_1 {
+        conflist
+    } else {
+        conflist.replace("1.1.0", "1.0.0")
     };
     fs::write("/etc/cni/net.d/bridge.conflist", conflist).unwrap();
     // Bridged pods are subject to the host's firewall rules.

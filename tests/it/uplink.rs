@@ -55,9 +55,10 @@ fn examine(test: &str, conflist: &str, metric: &str, expected: &str) {
         let Outcome { stdout, .. } = node.command("check --reach web-1");
         assert_eq!(stdout.matches(expected).count(), families, "{stdout}");
     };
-    match expected.contains("pod-host") {
-        true => asked("gateway and this host answer"),
-        false => asked("answers no ping"),
+    if expected.contains("pod-host") {
+        asked("gateway and this host answer");
+    } else {
+        asked("answers no ping");
     }
     sh("ip -n web-1 route flush default");
     sh("ip -n web-1 -6 route flush default");

@@ -1,5 +1,5 @@
-//! Searches for network namespaces in rare places: mounts in other mount namespaces, descriptors and sockets. Detects namespaces
-//! that were not found.
+//! Searches for network namespaces in rare places: mounts in other mount namespaces, descriptors
+//! and sockets. Detects namespaces that were not found.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,8 +17,8 @@ use super::scan::{FoundBy, Scan};
 use crate::host::{Link, SocketsOfProcess, io_reason, links, open};
 
 impl Scan<'_> {
-    /// Scans again while a namespace is missing. Namespaces come and go during a scan, and between its last unmount and its end a
-    /// namespace is visible nowhere.
+    /// Scans again while a namespace is missing. Namespaces come and go during a scan. After its
+    /// last unmount and before its end, a namespace is visible nowhere.
     pub(super) fn await_missing(&mut self) {
         const ROUNDS: u32 = 5;
         const CHECKS: u32 = 5;
@@ -35,18 +35,20 @@ impl Scan<'_> {
         }
     }
 
-    /// Forgets links that no longer exist, and numbers that are no longer missing: another namespace may get the same number.
+    /// Forgets links that no longer exist, and numbers that are no longer missing. Another
+    /// namespace may get such a number.
     fn forget_ended(&mut self) {
-        let numbers = mem::take(&mut self.numbers).into_iter();
-        self.numbers = numbers.filter(|number| self.is_missing(*number)).collect();
-        if let Ok(now) = links(self.paths) {
+        let mut numbers = mem::take(&mut self.numbers);
+        numbers.retain(|number| self.is_missing(*number));
+        self.numbers = numbers;
+        if let Ok(present) = links(self.paths) {
             let ends = |link: &Link| (link.index, link.peer_namespace);
-            let now: BTreeSet<_> = now.iter().map(ends).collect();
-            self.links.retain(|link| now.contains(&ends(link)));
+            let present_ends: BTreeSet<_> = present.iter().map(ends).collect();
+            self.links.retain(|link| present_ends.contains(&ends(link)));
         }
     }
 
-    /// Searches the rare places one after the other.
+    /// Searches all rare places.
     pub(super) fn search_hidden(&mut self) {
         let processes = self.processes();
         self.visit_other_mounts(&processes);
@@ -59,8 +61,8 @@ impl Scan<'_> {
 
     /// Visits the namespaces that are mounted in other mount namespaces.
     fn visit_other_mounts(&mut self, processes: &[PathBuf]) {
-        let of_users = |process: &Path| id(&process.join("ns/user")).ok();
-        let own_users = of_users(&self.proc.join("self"));
+        let user_namespace = |process: &Path| id(&process.join("ns/user")).ok();
+        let own_user_namespace = user_namespace(&self.proc.join("self"));
         let mut seen = BTreeSet::new();
         seen.extend(id(&self.proc.join("self/ns/mnt")));
         for process in processes {
@@ -68,16 +70,18 @@ impl Scan<'_> {
             if !is_new || self.is_over_time() {
                 continue;
             }
-            let mounts = list_netns_mounts(&process.join("mountinfo"));
-            for mount in self.noted(process, mounts).unwrap_or_default() {
-                let path = mount.path.strip_prefix("/").unwrap_or(&mount.path);
-                let path = process.join("root").join(path);
-                let is_it = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
-                if !self.has_seen(mount.inode) && is_it() {
-                    // Any user can mount a namespace of their own in a mount namespace of their own.
-                    let found_by = match of_users(process) == own_users {
-                        true => FoundBy::Mount,
-                        false => FoundBy::Process,
+            let listed = list_netns_mounts(&process.join("mountinfo"));
+            for mount in self.note_failure(process, listed).unwrap_or_default() {
+                let inside = mount.path.strip_prefix("/").unwrap_or(&mount.path);
+                let path = process.join("root").join(inside);
+                let leads_there = || id(&path).is_ok_and(|(_, inode)| inode == mount.inode);
+                if !self.has_seen(mount.inode) && leads_there() {
+                    // In a mount namespace of their own, users can mount their own network
+                    // namespaces.
+                    let found_by = if user_namespace(process) == own_user_namespace {
+                        FoundBy::Mount
+                    } else {
+                        FoundBy::Process
                     };
                     self.visit(&path, found_by);
                 }
@@ -96,36 +100,39 @@ impl Scan<'_> {
             Err(_) => self.threads(process, true),
         };
         for folder in folders {
-            let files = fs::read_dir(folder.join("fd"));
-            for file in self.noted(process, files).into_iter().flatten() {
-                let path = file.map(|file| file.path());
-                let Some(path) = self.noted(process, path) else {
+            let listed = fs::read_dir(folder.join("fd"));
+            for file in self.note_failure(process, listed).into_iter().flatten() {
+                let Some(file) = self.note_failure(process, file) else {
                     continue;
                 };
-                let name = self.noted(process, fs::read_link(&path));
-                let Some(name) = name.filter(|_| !self.is_over_time()) else {
+                let path = file.path();
+                let Some(target) = self.note_failure(process, fs::read_link(&path)) else {
                     continue;
                 };
-                let name = name.to_string_lossy();
-                // A namespace that was opened by the path of its mount has that path as its name.
-                let may_be = name.starts_with("net:[")
-                    || name.starts_with('/') && !name.starts_with("/dev/");
+                if self.is_over_time() {
+                    return;
+                }
+                let name = target.to_string_lossy();
                 if name.starts_with("socket:[") {
                     sockets.push(path);
-                } else if may_be && self.is_unseen(&path) {
-                    // It may be another kind of namespace, or gone. One that may not be entered counts as not found.
+                } else if may_be_namespace(&name) && self.is_unseen(&path) {
+                    // The file may be another kind of namespace, or be closed by now. A namespace
+                    // that may not be entered counts as not found.
                     let entered =
                         open(&path).and_then(|file| self.enter(&file, &path, FoundBy::Process));
-                    self.noted(process, entered);
+                    self.note_failure(process, entered);
                 }
             }
         }
     }
 
-    /// Returns what was read of a process. If that failed, marks the scan as incomplete when the system fails or runs out of
-    /// descriptors or memory, or when this process may not inspect others, as it lacks CAP_SYS_PTRACE. With it, a refusal is about a
-    /// single process that a security module protects from everyone, container runtimes included, so that it holds no pod.
-    fn noted<T>(&mut self, process: &Path, read: io::Result<T>) -> Option<T> {
+    /// Returns the value that was read of a process, or `None` if reading failed.
+    ///
+    /// Marks the scan as incomplete when the system fails or runs out of descriptors or memory. It
+    /// does so too when access is denied because this process lacks CAP_SYS_PTRACE. With that
+    /// capability, access is denied only to a process that a security module protects from
+    /// everyone. As it is protected from container runtimes too, it belongs to no pod.
+    fn note_failure<T>(&mut self, process: &Path, read: io::Result<T>) -> Option<T> {
         let error = match read {
             Ok(read) => return Some(read),
             Err(error) => error,
@@ -136,8 +143,11 @@ impl Scan<'_> {
         );
         let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
         if is_failure || is_refused && !may_inspect_processes() {
-            let (process, reason) = (process.display(), io_reason(&error));
-            self.mark_incomplete(format!("{process} may not be inspected: {reason}"));
+            let reason = io_reason(&error);
+            self.mark_incomplete(format!(
+                "{} may not be inspected: {reason}",
+                process.display()
+            ));
         }
         None
     }
@@ -145,44 +155,52 @@ impl Scan<'_> {
     /// Visits the namespaces of sockets.
     fn visit_sockets(&mut self, sockets: &[PathBuf]) {
         let mut known: BTreeSet<u64> = self.kernel.cookies.values().copied().collect();
-        for sockets in sockets.chunk_by(|one, next| one.parent() == next.parent()) {
-            let path = sockets.first().and_then(|socket| socket.parent()?.parent());
-            let Some(path) = path else { continue };
-            let Some(process) = self.noted(path, SocketsOfProcess::open(path)) else {
+        for of_process in sockets.chunk_by(|one, next| one.parent() == next.parent()) {
+            let Some(process) = of_process.first().and_then(|s| s.parent()?.parent()) else {
                 continue;
             };
-            for socket in sockets {
+            let Some(opened) = self.note_failure(process, SocketsOfProcess::open(process)) else {
+                continue;
+            };
+            for socket in of_process {
                 if self.is_over_time() {
                     return;
                 }
-                let namespace = process.namespace(socket, |cookie| known.contains(&cookie));
-                // One that may not be entered counts as not found.
-                let mut enter = |file| self.enter(&file, socket, FoundBy::Process);
-                let entered = namespace.and_then(|found| found.map(&mut enter).transpose());
-                if let Some(Some(())) = self.noted(path, entered) {
+                let found = opened.namespace(socket, |cookie| known.contains(&cookie));
+                let Some(Some(namespace)) = self.note_failure(process, found) else {
+                    continue;
+                };
+                // A namespace that may not be entered counts as not found.
+                let entered = self.enter(&namespace, socket, FoundBy::Process);
+                if self.note_failure(process, entered).is_some() {
                     known.extend(self.kernel.cookies.values());
                 }
             }
         }
     }
 
-    /// Marks the scan as incomplete when one mount covers another in our mount namespace, so that no path leads to its namespace.
+    /// Marks the scan as incomplete when one mount covers another in our mount namespace. No path
+    /// leads to a namespace whose mount is covered.
     pub(super) fn reject_covered(&mut self, mounts: &[NetnsMount]) {
         let is_unseen = |mount: &&NetnsMount| !self.has_seen(mount.inode);
         let Some(mount) = mounts.iter().find(is_unseen) else {
             return;
         };
-        // It may have been removed meanwhile.
-        let now = list_netns_mounts(&self.proc.join("self/mountinfo")).unwrap_or_default();
-        if now.iter().filter(is_unseen).any(|now| mounts.contains(now)) {
-            let path = mount.path.display();
+        // The mount may have been removed since it was listed.
+        let present = list_netns_mounts(&self.proc.join("self/mountinfo")).unwrap_or_default();
+        let is_covered = present
+            .iter()
+            .filter(is_unseen)
+            .any(|mount| mounts.contains(mount));
+        if is_covered {
             self.mark_incomplete(format!(
-                "another mount covers the network namespace at {path}"
+                "another mount covers the network namespace at {}",
+                mount.path.display()
             ));
         }
     }
 
-    /// Returns why there must be a namespace that was not found.
+    /// Returns why there must be a namespace that was not found, if there is one.
     pub(super) fn missing(&self) -> Option<String> {
         let lacks_peer = |link: &&Link| link.peer_namespace.is_some_and(|n| self.is_missing(n));
         if let Some(Link { name, .. }) = self.links.iter().find(lacks_peer) {
@@ -196,37 +214,50 @@ impl Scan<'_> {
         ))
     }
 
-    /// Returns whether the kernel uses the namespace of a number, and it was not found. The kernel is asked only then.
+    /// Returns whether the namespace of a number was not found, although the kernel still uses it.
     fn is_missing(&self, number: u32) -> bool {
         !self.kernel.numbers.contains_key(&number) && self.is_live(number)
     }
 
-    /// Returns whether the kernel still uses the namespace of a number, and is not just about to remove it. True where the kernel does
-    /// not tell.
+    /// Returns whether the kernel still uses the namespace of a number, and is not about to remove
+    /// it. Returns true where the kernel cannot answer.
     fn is_live(&self, number: u32) -> bool {
-        // Before Linux 4.20 the kernel does not answer this question for any number.
+        if self.scanner.is_live(number) {
+            return true;
+        }
+        // Before Linux 4.20 the kernel answers this question for no number, not even for a known
+        // one.
         let known = self.kernel.numbers.keys().next();
-        let can_tell = || known.is_some_and(|known| self.scanner.is_live(*known));
-        self.scanner.is_live(number) || !can_tell()
+        let can_answer = known.is_some_and(|known| self.scanner.is_live(*known));
+        !can_answer
     }
 
     /// Returns whether a descriptor is a namespace that was not visited.
     fn is_unseen(&self, descriptor: &Path) -> bool {
-        /// Use cached attributes, as a file system that does not answer must not block the scan (statx(2)).
+        /// Use cached attributes (statx(2)). A file system that does not answer must not block the
+        /// scan.
         const AT_STATX_DONT_SYNC: u32 = 0x4000;
         let flags = AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
-        let found = statx(CWD, descriptor, flags, StatxFlags::INO);
-        found.is_ok_and(|found| {
-            let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-            self.kernel.is_of_namespaces(device) && !self.has_seen(found.stx_ino)
-        })
+        let Ok(attributes) = statx(CWD, descriptor, flags, StatxFlags::INO) else {
+            return false;
+        };
+        let device = makedev(attributes.stx_dev_major, attributes.stx_dev_minor);
+        self.kernel.is_of_namespaces(device) && !self.has_seen(attributes.stx_ino)
     }
 
-    /// Returns whether the namespace of this inode was visited.
+    /// Returns whether the namespace with this inode was visited.
     fn has_seen(&self, inode: u64) -> bool {
-        let device = self.kernel.host.map(|(device, _)| device);
-        device.is_some_and(|device| self.kernel.namespaces.contains(&(device, inode)))
+        let Some((device, _)) = self.kernel.host else {
+            return false;
+        };
+        self.kernel.namespaces.contains(&(device, inode))
     }
+}
+
+/// Returns whether a descriptor with this name may be a network namespace. A namespace that was
+/// opened by the path of its mount has that path as its name.
+fn may_be_namespace(name: &str) -> bool {
+    name.starts_with("net:[") || name.starts_with('/') && !name.starts_with("/dev/")
 }
 
 fn may_inspect_processes() -> bool {
@@ -242,7 +273,8 @@ mod tests {
     #[test]
     fn path_that_is_unmounted_and_not_removed_is_no_namespace() {
         let paths = Paths::new(None, "azure-vnet-ipam");
-        let (proc, progress) = (paths.processes(), Progress::of_command());
+        let proc = paths.processes();
+        let progress = Progress::of_command();
         let mut scan = Scan::start(&paths, &proc, &progress).unwrap();
         scan.kernel.incomplete = None;
         let file = std::env::temp_dir().join(format!("unmounted-{}", std::process::id()));
@@ -255,7 +287,8 @@ mod tests {
     #[test]
     fn search_that_runs_out_of_descriptors_is_incomplete() {
         let paths = Paths::new(None, "azure-vnet-ipam");
-        let (proc, progress) = (paths.processes(), Progress::of_command());
+        let proc = paths.processes();
+        let progress = Progress::of_command();
         for (error, is_incomplete) in [
             (libc::EMFILE, true),
             (libc::ENOMEM, true),
@@ -265,7 +298,7 @@ mod tests {
             let mut scan = Scan::start(&paths, &proc, &progress).unwrap();
             scan.kernel.incomplete = None;
             let failed: io::Result<()> = Err(io::Error::from_raw_os_error(error));
-            scan.noted(&proc.join("1"), failed);
+            scan.note_failure(&proc.join("1"), failed);
             assert_eq!(scan.kernel.incomplete.is_some(), is_incomplete, "{error}");
         }
     }

@@ -11,28 +11,33 @@ use crate::host::{Paths, io_reason};
 use crate::ipam::Kernel;
 use scan::Scan;
 
-/// Scans every network namespace once: those that are mounted, those of threads, and those that only a mount in another mount namespace,
-/// a descriptor or a socket keeps. A scan that reaches its time limit is incomplete.
-///
-/// Entering a namespace changes the thread for good, so the scan has a thread of its own.
+/// Scans every network namespace once: those that are mounted, those of threads, and those that
+/// only a mount in another mount namespace, a descriptor or a socket keeps. A scan that reaches its
+/// time limit is incomplete.
 pub fn scan_namespaces(paths: &Paths, progress: &Progress) -> Kernel {
-    let proc = paths.processes();
-    let scan = || {
-        let scan = Scan::start(paths, &proc, progress);
-        let scan = scan.map_err(|e| format!("{}: {}", proc.display(), io_reason(&e)))?;
-        Ok(scan.run())
-    };
-    let scanned = thread::scope(
-        |scope| match thread::Builder::new().spawn_scoped(scope, scan) {
-            Ok(scan) => scan
-                .join()
-                .unwrap_or_else(|_| Err("the look at the kernel failed".to_owned())),
-            Err(e) => Err(io_reason(&e)),
-        },
-    );
-    scanned.unwrap_or_else(|why| Kernel {
+    scan_in_thread(paths, progress).unwrap_or_else(|why| Kernel {
         incomplete: Some(why),
         ..Kernel::default()
+    })
+}
+
+/// Runs the scan in a thread of its own, because a thread cannot leave a namespace that it entered.
+///
+/// # Errors
+/// Why the scan could not be started or finished.
+fn scan_in_thread(paths: &Paths, progress: &Progress) -> Result<Kernel, String> {
+    let proc = paths.processes();
+    let run = || match Scan::start(paths, &proc, progress) {
+        Ok(scan) => Ok(scan.run()),
+        Err(e) => Err(format!("{}: {}", proc.display(), io_reason(&e))),
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new()
+            .spawn_scoped(scope, run)
+            .map_err(|e| io_reason(&e))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err("the look at the kernel failed".to_owned()))
     })
 }
 

@@ -1,19 +1,22 @@
 //! Reads processes, threads, mounts and addresses from /proc.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use rustix::fs::stat;
 
 use crate::host::read_bounded;
 
-/// The inode of the first PID namespace (PROC_PID_INIT_INO). In any other PID namespace some processes are invisible.
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-/// The most bytes read of a list of mounts or addresses.
+/// The inode of the initial PID namespace (PROC_PID_INIT_INO). In any other PID namespace some
+/// processes are invisible.
+const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+/// The largest list of mounts or addresses that is read, in bytes.
 const LIST_LIMIT: usize = 64 << 20;
+
 /// Lists the folders of the processes or threads in a folder of /proc.
 ///
 /// # Errors
@@ -29,15 +32,16 @@ pub(super) fn list_numbered(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Lists the folders of the threads of a process; empty for a single thread, unless `in_any_case`.
+/// Lists the folders of the threads of a process. Without `in_any_case`, the list of a process with
+/// a single thread is empty.
 ///
 /// # Errors
-/// The list cannot be read to its end, although the process goes on and may be inspected.
+/// The list cannot be read to its end, although the process is running and may be inspected.
 pub(super) fn list_threads(process: &Path, in_any_case: bool) -> io::Result<Vec<PathBuf>> {
     let task = process.join("task");
-    // A folder has two links, plus one for each thread here.
-    let has_one = || stat(&task).is_ok_and(|found| found.st_nlink <= 3);
-    if !in_any_case && has_one() {
+    // This folder has one link for each thread, beside the two links that every folder has.
+    let has_one_thread = || stat(&task).is_ok_and(|found| found.st_nlink <= 3);
+    if !in_any_case && has_one_thread() {
         return Ok(Vec::new());
     }
     match list_numbered(&task) {
@@ -57,14 +61,15 @@ pub(super) fn read_list(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns whether /proc shows every process of the machine. It does so only in the first PID namespace, and only where it is
-/// mounted without `hidepid`.
+/// Returns whether /proc shows every process of the machine. It does so only in the initial PID
+/// namespace, and only where it is mounted without `hidepid`.
 pub(super) fn sees_all_processes(proc: &Path) -> bool {
-    let first = id(&proc.join("self/ns/pid")).is_ok_and(|(_, inode)| inode == FIRST_PID_NAMESPACE);
-    first && proc.join("1/net/fib_trie").exists()
+    let is_initial =
+        id(&proc.join("self/ns/pid")).is_ok_and(|(_, inode)| inode == INITIAL_PID_NAMESPACE);
+    is_initial && proc.join("1/net/fib_trie").exists()
 }
 
-/// Returns device and inode of what a path leads to.
+/// Returns the device and the inode of the file at a path.
 pub(super) fn id(path: &Path) -> io::Result<(u64, u64)> {
     let stat = stat(path)?;
     Ok((stat.st_dev, stat.st_ino))
@@ -72,17 +77,14 @@ pub(super) fn id(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Reads the addresses of the network namespace of a process.
 pub(super) fn read_addresses(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
-    let text = |name: &str| read_list(&process.join("net").join(name));
-    let mut found = parse_fib_trie(&text("fib_trie")?);
-    // The file is missing where IPv6 is off.
-    let v6 = match text("if_inet6") {
-        Err(e) if is_gone(&e) => String::new(),
-        read => read?,
-    };
-    found.extend(v6.lines().filter_map(|line| {
-        let bits = u128::from_str_radix(line.split_whitespace().next()?, 16).ok()?;
-        Some(IpAddr::from(bits.to_be_bytes()).to_canonical())
-    }));
+    let net = process.join("net");
+    let mut found = parse_fib_trie(&read_list(&net.join("fib_trie"))?);
+    match read_list(&net.join("if_inet6")) {
+        Ok(if_inet6) => found.extend(parse_if_inet6(&if_inet6)),
+        // The file is missing where IPv6 is disabled.
+        Err(e) if is_gone(&e) => {}
+        Err(e) => return Err(e),
+    }
     Ok(found)
 }
 
@@ -100,6 +102,15 @@ fn parse_fib_trie(fib_trie: &str) -> BTreeSet<IpAddr> {
     found
 }
 
+/// Parses the addresses in if_inet6: each line begins with the 32 hexadecimal digits of one.
+fn parse_if_inet6(if_inet6: &str) -> impl Iterator<Item = IpAddr> {
+    if_inet6.lines().filter_map(|line| {
+        let digits = line.split_whitespace().next()?;
+        let bits = u128::from_str_radix(digits, 16).ok()?;
+        Some(IpAddr::from(bits.to_be_bytes()).to_canonical())
+    })
+}
+
 /// A mount of a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NetnsMount {
@@ -112,28 +123,33 @@ pub(super) struct NetnsMount {
 /// Lists the mounts of network namespaces in a file like /proc/self/mountinfo.
 pub(super) fn list_netns_mounts(mountinfo: &Path) -> io::Result<Vec<NetnsMount>> {
     let text = read_list(mountinfo)?;
-    let namespaces = text.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(3);
-        let (root, path) = (fields.next()?, fields.next()?);
-        let inode = inode(root)?;
-        Some(NetnsMount {
-            path: unescape(path).into(),
-            inode,
-        })
-    });
-    Ok(namespaces.collect())
+    Ok(text.lines().filter_map(parse_netns_mount).collect())
+}
+
+/// Parses a line of mountinfo; `None` when it is not the mount of a network namespace.
+fn parse_netns_mount(line: &str) -> Option<NetnsMount> {
+    let mut fields = line.split(' ').skip(3);
+    let root = fields.next()?;
+    let path = fields.next()?;
+    Some(NetnsMount {
+        path: unescape(path).into(),
+        inode: parse_inode(root)?,
+    })
 }
 
 /// Parses the inode in a name like `net:[4026532198]`.
-fn inode(name: &str) -> Option<u64> {
-    let inode = name.strip_prefix("net:[")?.strip_suffix(']')?;
-    inode.parse().ok()
+fn parse_inode(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("net:[")?.strip_suffix(']')?;
+    digits.parse().ok()
 }
 
-/// Replaces the characters that the kernel writes in octal digits, as they separate fields and lines.
+/// Replaces the escapes of blank, tab, newline and backslash. The kernel writes these characters in
+/// octal digits, because they would separate fields and lines.
 fn unescape(path: &str) -> String {
-    let path = path.replace(r"\040", " ").replace(r"\011", "\t");
-    path.replace(r"\012", "\n").replace(r"\134", r"\")
+    path.replace(r"\040", " ")
+        .replace(r"\011", "\t")
+        .replace(r"\012", "\n")
+        .replace(r"\134", r"\")
 }
 
 #[cfg(test)]
@@ -148,8 +164,8 @@ mod tests {
             .map(|a| a.to_string())
             .collect();
         assert_eq!(found, ["10.1.0.5", "127.0.0.1"]);
-        let ours = read_addresses(Path::new("/proc/self")).unwrap();
-        assert!(ours.contains(&"127.0.0.1".parse().unwrap()));
+        let own = read_addresses(Path::new("/proc/self")).unwrap();
+        assert!(own.contains(&"127.0.0.1".parse().unwrap()));
     }
 
     #[test]

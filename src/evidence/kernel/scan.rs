@@ -26,10 +26,12 @@ pub(super) struct Scan<'a> {
     pub proc: &'a Path,
     progress: &'a Progress,
     pub kernel: Kernel,
-    /// What each namespace has, by device and inode, until the scan is over.
+    /// The place and the addresses of each namespace, by device and inode. [`Scan::run`] moves them
+    /// to `kernel` at the end of the scan.
     inside: BTreeMap<(u64, u64), (Place, BTreeSet<IpAddr>)>,
     pub scanner: NetnsScanner,
-    /// The numbers by which the host knows other namespaces (netnsid), also those of links that were removed.
+    /// The numbers that the host gives to other namespaces (netnsid), also for links that were
+    /// removed.
     pub numbers: BTreeSet<u32>,
     pub links: Vec<Link>,
     /// When the scan stops.
@@ -61,9 +63,11 @@ impl<'a> Scan<'a> {
         if !sees_all_processes(proc) {
             scan.mark_incomplete("not every process is to be seen from here".to_owned());
         }
-        // Before the namespaces, so that one made meanwhile is not missed.
+        // Links are listed before namespaces. Otherwise a namespace that is created in between
+        // would count as missing.
         scan.links = scan.or_incomplete("the interfaces of the host", links(paths));
-        // A macvlan that was moved into a namespace leaves a number behind, and no link. Old kernels do not list them.
+        // A macvlan interface that was moved into a namespace leaves a number and no link. Old
+        // kernels do not list the numbers.
         if paths.links().is_none() {
             scan.numbers = scan.scanner.numbers().unwrap_or_default();
         }
@@ -71,7 +75,7 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// Scans all namespaces.
+    /// Scans all namespaces, and returns what was found.
     pub fn run(mut self) -> Kernel {
         let mounts = self.visit_all();
         self.await_missing();
@@ -80,20 +84,22 @@ impl<'a> Scan<'a> {
         if let Some(why) = self.missing() {
             self.mark_incomplete(why);
         }
-        // In the order of the places, so that the same node is told in the same way whatever its inodes are.
-        let inside = mem::take(&mut self.inside).into_values();
-        for (place, addresses) in inside.collect::<BTreeSet<_>>() {
-            self.take(place, addresses);
+        // Sorted by place, so that the result does not depend on inodes, and so that an address of
+        // both the host and another namespace counts as a pod's.
+        let inside: BTreeSet<_> = mem::take(&mut self.inside).into_values().collect();
+        for (place, addresses) in inside {
+            self.record_addresses(place, addresses);
         }
         self.kernel
     }
 
-    /// Marks the scan as incomplete. The first reason is kept.
+    /// Marks the scan as incomplete. A later reason does not replace the first one.
     pub fn mark_incomplete(&mut self, why: String) {
         self.kernel.incomplete.get_or_insert(why);
     }
 
-    /// Returns what was read. If that failed, returns nothing and marks the scan as incomplete.
+    /// Returns the value that was read. If reading failed, marks the scan as incomplete and returns
+    /// an empty value.
     pub fn or_incomplete<T: Default>(&mut self, what: impl Display, read: io::Result<T>) -> T {
         read.unwrap_or_else(|e| {
             self.mark_incomplete(format!("{what}: {}", io_reason(&e)));
@@ -101,7 +107,7 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Returns whether the time is over, and marks the scan as incomplete then.
+    /// Returns whether the time limit is reached. If so, marks the scan as incomplete.
     pub fn is_over_time(&mut self) -> bool {
         let is_over = boot_now() >= self.stop;
         if is_over {
@@ -111,10 +117,11 @@ impl<'a> Scan<'a> {
         is_over
     }
 
-    /// Visits the namespaces that are mounted in our mount namespace, and those of all threads. Returns the mounts.
+    /// Visits the namespaces that are mounted in our mount namespace, and those of all threads.
+    /// Returns the mounts.
     pub fn visit_all(&mut self) -> Vec<NetnsMount> {
-        let mounts = list_netns_mounts(&self.proc.join("self/mountinfo"));
-        let mounts = self.or_incomplete("the list of mounts", mounts);
+        let listed = list_netns_mounts(&self.proc.join("self/mountinfo"));
+        let mounts = self.or_incomplete("the list of mounts", listed);
         for mount in &mounts {
             self.visit(&mount.path, FoundBy::Mount);
         }
@@ -131,83 +138,121 @@ impl<'a> Scan<'a> {
 
     /// Lists the folders of the threads of a process, as [`list_threads`] does.
     pub fn threads(&mut self, process: &Path, in_any_case: bool) -> Vec<PathBuf> {
-        let found = list_threads(process, in_any_case);
-        self.or_incomplete(format_args!("the threads of {}", process.display()), found)
+        let listed = list_threads(process, in_any_case);
+        self.or_incomplete(format_args!("the threads of {}", process.display()), listed)
     }
 
+    /// Visits the namespaces of the threads of a process.
     fn visit_process(&mut self, process: &Path) {
         if self.is_over_time() {
             return;
         }
         let namespace = process.join("ns/net");
-        let first = id(&namespace);
-        if matches!(&first, Err(e) if e.kind() == io::ErrorKind::PermissionDenied) {
-            let read = read_addresses(process);
-            if !read.as_ref().is_err_and(is_gone) {
-                let addresses = self.or_incomplete(namespace.display(), read);
-                let place = process.join("net").display().to_string();
-                self.take(Place::Namespace(place), addresses);
+        let process_id = match id(&namespace) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                self.read_process(process);
+                return;
             }
-            return;
-        }
+            Ok(id) => Some(id),
+            Err(_) => None,
+        };
         self.visit(&namespace, FoundBy::Process);
-        // A thread may be in another namespace than its process, and the first thread may have ended.
-        for thread in self.threads(process, first.is_err()) {
-            let namespace = thread.join("ns/net");
-            if id(&namespace).ok() != first.as_ref().ok().copied() {
-                self.visit(&namespace, FoundBy::Process);
+        // A thread may be in another namespace than its process, and the first thread may have
+        // ended.
+        for thread in self.threads(process, process_id.is_none()) {
+            let thread_namespace = thread.join("ns/net");
+            if id(&thread_namespace).ok() != process_id {
+                self.visit(&thread_namespace, FoundBy::Process);
             }
         }
     }
 
-    /// Visits the namespace at a path unless it was visited before. A namespace that was removed meanwhile holds no address; if
-    /// another path leads to it, that path is tried as well.
+    /// Records the addresses of a process whose namespace may not be entered.
+    fn read_process(&mut self, process: &Path) {
+        match read_addresses(process) {
+            Ok(addresses) => {
+                let place = process.join("net").display().to_string();
+                self.record_addresses(Place::Namespace(place), addresses);
+            }
+            // A process that has ended holds no address.
+            Err(e) if is_gone(&e) => {}
+            Err(e) => {
+                let path = process.join("ns/net");
+                self.mark_incomplete(format!("{}: {}", path.display(), io_reason(&e)));
+            }
+        }
+    }
+
+    /// Visits the namespace at a path, unless it was visited before. A namespace that was removed
+    /// since it was listed holds no address; if another path leads to it, the scan visits that path
+    /// too.
     pub fn visit(&mut self, path: &Path, found_by: FoundBy) {
         if self.is_over_time() {
             return;
         }
-        let visited = id(path).and_then(|id| match self.is_visited(id, path) {
-            true => Ok(()),
-            false => self.enter(&open(path)?, path, found_by),
-        });
-        let is_ended = || match id(path) {
-            // Between its unmount and its removal, a path leads to an ordinary file.
-            Ok((dev, _)) => !self.kernel.is_of_namespaces(dev),
-            Err(e) => is_gone(&e),
-        };
-        match visited {
-            Err(e) if is_gone(&e) || is_ended() => {}
-            visited => self.or_incomplete(path.display(), visited),
+        if let Err(e) = self.try_visit(path, found_by)
+            && !is_gone(&e)
+            && !self.was_removed(path)
+        {
+            self.mark_incomplete(format!("{}: {}", path.display(), io_reason(&e)));
         }
     }
 
-    /// Enters the namespace that a file is, and records its addresses. `path` is for messages.
+    fn try_visit(&mut self, path: &Path, found_by: FoundBy) -> io::Result<()> {
+        if self.is_visited(id(path)?, path) {
+            return Ok(());
+        }
+        self.enter(&open(path)?, path, found_by)
+    }
+
+    /// Returns whether a path no longer leads to a namespace.
+    fn was_removed(&self, path: &Path) -> bool {
+        match id(path) {
+            // After its unmount and before its removal, a path leads to an ordinary file.
+            Ok((device, _)) => !self.kernel.is_of_namespaces(device),
+            Err(e) => is_gone(&e),
+        }
+    }
+
+    /// Enters the namespace of an open file, and records its addresses. `path` is for messages.
     pub fn enter(&mut self, file: &File, path: &Path, found_by: FoundBy) -> io::Result<()> {
         let found = fstat(file)?;
         let id = (found.st_dev, found.st_ino);
         let inside = self.scanner.scan(file)?;
         self.progress.namespaces.fetch_add(1, Ordering::Relaxed);
         self.kernel.namespaces.insert(id);
-        // The inode may have been reused by a later namespace, whose facts count.
-        self.kernel.cookies.remove(&id);
-        let cookie = inside.cookie.map(|cookie| (id, cookie));
-        self.kernel.cookies.extend(cookie);
-        let number = inside.number.map(|number| (number, id));
-        self.kernel.numbers.extend(number);
-        let own = inside.addresses.iter().copied();
-        let own = own.filter(|address| !is_local(*address)).collect();
-        self.kernel.addresses_by_namespace.insert(id, own);
-        // Only root mounts in our mount namespace, also the namespaces of pods with users of their own.
-        let is_of_users = inside.is_of_other_users && found_by == FoundBy::Process;
-        let path = path.display().to_string();
-        let place = match (self.kernel.host == Some(id), is_of_users) {
-            (true, _) => Place::Host,
-            (false, true) => Place::OfUser(path),
-            (false, false) => Place::Namespace(path),
+        // A later namespace may have the inode of an earlier one. So everything is replaced.
+        match inside.cookie {
+            Some(cookie) => self.kernel.cookies.insert(id, cookie),
+            None => self.kernel.cookies.remove(&id),
         };
-        self.kernel.user_namespaces.remove(&id);
-        let of_users = is_of_users.then_some(id);
-        self.kernel.user_namespaces.extend(of_users);
+        if let Some(number) = inside.number {
+            self.kernel.numbers.insert(number, id);
+        }
+        let global_addresses = inside
+            .addresses
+            .iter()
+            .copied()
+            .filter(|address| !is_local(*address))
+            .collect();
+        self.kernel
+            .addresses_by_namespace
+            .insert(id, global_addresses);
+        // Any user can make such a namespace. But only root can mount one in our mount namespace,
+        // and container runtimes mount those of pods with user namespaces.
+        let is_of_user = inside.is_of_other_users && found_by == FoundBy::Process;
+        if is_of_user {
+            self.kernel.user_namespaces.insert(id);
+        } else {
+            self.kernel.user_namespaces.remove(&id);
+        }
+        let place = if self.kernel.host == Some(id) {
+            Place::Host
+        } else if is_of_user {
+            Place::OfUser(path.display().to_string())
+        } else {
+            Place::Namespace(path.display().to_string())
+        };
         self.inside.insert(id, (place, inside.addresses));
         Ok(())
     }
@@ -217,12 +262,15 @@ impl<'a> Scan<'a> {
         self.kernel.namespaces.contains(&id) && !NetnsScanner::is_another(path, cookie)
     }
 
-    /// Records addresses. Namespaces come before the host, so that an address that both have counts as a pod's.
-    fn take(&mut self, place: Place, addresses: BTreeSet<IpAddr>) {
+    /// Records the addresses configured at a place. If several places have an address, the first
+    /// one recorded counts.
+    fn record_addresses(&mut self, place: Place, addresses: BTreeSet<IpAddr>) {
         for address in addresses {
             match self.kernel.configured.entry(address) {
-                Entry::Vacant(entry) => drop(entry.insert(place.clone())),
-                // Every namespace has local addresses of its own.
+                Entry::Vacant(entry) => {
+                    entry.insert(place.clone());
+                }
+                // Every namespace has its own loopback and link-local addresses.
                 Entry::Occupied(_) if place != Place::Host && !is_local(address) => {
                     self.kernel.more_places.push((address, place.clone()));
                 }
@@ -235,9 +283,9 @@ impl<'a> Scan<'a> {
 /// How a namespace was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
-    /// A mount.
+    /// By a mount.
     Mount,
-    /// A process.
+    /// By a process.
     Process,
 }
 

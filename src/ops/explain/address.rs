@@ -276,9 +276,10 @@ impl AddressExplanation {
             let network = network.as_deref().filter(|network| !network.is_empty());
             let interface = interface.as_deref().unwrap_or_default();
             let network = network.map(|network| format!("{network}, interface {interface}"));
-            let since = match holder.first_seen {
-                true => "first seen",
-                false => "since",
+            let since = if holder.first_seen {
+                "first seen"
+            } else {
+                "since"
             };
             let age = format_age(Duration::from_secs(holder.age_seconds));
             facts("pod", holder.pod.as_slice());

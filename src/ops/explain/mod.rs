@@ -194,9 +194,10 @@ impl Explanation {
 fn describe_entry(list: &str, entry: &Entry) -> String {
     let addresses: Vec<String> = entry.addresses.iter().map(ToString::to_string).collect();
     let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
-    let status = match entry.is_live {
-        true => "its network namespace or link exists",
-        false => "its network namespace was not found",
+    let status = if entry.is_live {
+        "its network namespace or link exists"
+    } else {
+        "its network namespace was not found"
     };
     format!(
         "{list}: container {}{}, {}; {status}",

@@ -154,9 +154,10 @@ impl CheckReport {
         let in_order = self.findings.partition_point(|f| f.severity < Severity::Ok);
         let (problems, in_order) = self.findings.split_at(in_order);
         // A screen has 60 lines.
-        let (detail, most_lines) = match all {
-            true => (Detail::All, usize::MAX),
-            false => (Detail::Usual, 52),
+        let (detail, most_lines) = if all {
+            (Detail::All, usize::MAX)
+        } else {
+            (Detail::Usual, 52)
         };
         let (mut lines, mut left_out) = (0, 0);
         for group in problems.chunk_by(have_one_cause) {
@@ -165,9 +166,10 @@ impl CheckReport {
                 printed = print_group(group, screen, program, Detail::Brief);
             }
             lines += printed.lines().count() + 1;
-            match lines <= most_lines {
-                true => text.push_str(&format!("\n{printed}")),
-                false => left_out += group.len(),
+            if lines <= most_lines {
+                text.push_str(&format!("\n{printed}"));
+            } else {
+                left_out += group.len();
             }
         }
         if left_out > 0 {
@@ -228,9 +230,10 @@ fn print_group(group: &[Finding], screen: &Screen, program: &str, detail: Detail
         Detail::Usual => (4, 6, 28),
         Detail::All => (usize::MAX, usize::MAX, usize::MAX),
     };
-    let (subject, description) = match others.is_empty() {
-        true => (first.subject.clone(), &*first.text),
-        false => (pluralize(group.len(), "address", "addresses"), first.cause),
+    let (subject, description) = if others.is_empty() {
+        (first.subject.clone(), &*first.text)
+    } else {
+        (pluralize(group.len(), "address", "addresses"), first.cause)
     };
     let mut text = print_head(first, &subject, screen);
     text.push_str(&screen.paragraph("", INDENT, description));
@@ -296,9 +299,10 @@ fn summarize(findings: &[Finding], is_all_seen: bool, adds: &[Prediction]) -> St
 fn describe_adds(adds: &[Prediction]) -> String {
     let failing: Vec<&Prediction> = adds.iter().filter(|add| !add.succeeds).collect();
     let Some(first) = failing.first() else {
-        return match adds.is_empty() {
-            true => "no conflist asks for addresses".to_owned(),
-            false => "new pods get addresses".to_owned(),
+        return if adds.is_empty() {
+            "no conflist asks for addresses".to_owned()
+        } else {
+            "new pods get addresses".to_owned()
         };
     };
     let mut which = "new pods".to_owned();

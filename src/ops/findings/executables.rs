@@ -67,9 +67,10 @@ fn examine_one(paths: &Paths, path: &Path, is_ours: bool) -> Finding {
         Finding::error(KIND, &format_args!("{shown} {why}"), &remedy).about(&shown)
     };
     let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
-        let why = match path.is_symlink() {
-            true => "is a link that leads to no file, so every ADD of its network fails",
-            false => "does not exist, so every ADD of its network fails",
+        let why = if path.is_symlink() {
+            "is a link that leads to no file, so every ADD of its network fails"
+        } else {
+            "does not exist, so every ADD of its network fails"
         };
         let remedy = "install that plugin, or correct the type in the network configuration";
         return problem(why, remedy);

@@ -225,15 +225,16 @@ fn stray(view: &NodeView<'_>) -> Finding {
 
 /// An address of a pool that the host itself has.
 fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
-    let (severity, cause) = match is_held {
-        true => (
+    let (severity, cause) = if is_held {
+        (
             Severity::Error,
             "held, but the host has it too: packets to the pod end there",
-        ),
-        false => (
+        )
+    } else {
+        (
             Severity::Warning,
             "free, but not given to pods: the host itself has it",
-        ),
+        )
     };
     let named = view.host.iter().rfind(|(net, _)| net.addr() == address);
     let link = named.map_or("the interface", |(_, link)| link);

@@ -132,9 +132,10 @@ fn meanwhile(ipam: &Ipam, ipv6: bool) -> &'static str {
 fn unanswered(source: &Source, error: &SourceError, is_root: bool, meanwhile: &str) -> Finding {
     let source = source.failed_part(error);
     let remedy = source_remedy(source, error, is_root);
-    let finding = match needs_root(source, error, is_root) {
-        true => Finding::note(FindingKind::Source, error, &remedy.text),
-        false => Finding::error(FindingKind::Source, error, &remedy.text),
+    let finding = if needs_root(source, error, is_root) {
+        Finding::note(FindingKind::Source, error, &remedy.text)
+    } else {
+        Finding::error(FindingKind::Source, error, &remedy.text)
     };
     let finding = finding.about(source.name()).with_commands(remedy.commands);
     finding.with_evidence(vec![meanwhile.to_owned()])
@@ -161,9 +162,10 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
                 command = Some(format!("sudo ip link set dev {link} address {listed}"));
             }
             let shown = |link: &Link| format!("{} {}", link.name, format_mac(&link.mac));
-            match links.is_empty() {
-                true => "it has none".to_owned(),
-                false => format!("it has {}", join_first(links.iter().map(shown))),
+            if links.is_empty() {
+                "it has none".to_owned()
+            } else {
+                format!("it has {}", join_first(links.iter().map(shown)))
             }
         }
         Err(error) => format!("its interfaces cannot be listed: {}", io_reason(&error)),

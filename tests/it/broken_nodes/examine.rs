@@ -240,9 +240,10 @@ pub fn assert_prediction(later: u32, report: &Value) -> Add {
         let is_same = code.starts_with(&format!("{},", add["code"]));
         assert!(is_same, "{text} {add:#}");
     }
-    match add["waits"] == true {
-        true => Add::Waits,
-        false => Add::Fails,
+    if add["waits"] == true {
+        Add::Waits
+    } else {
+        Add::Fails
     }
 }
 

@@ -210,9 +210,12 @@ impl Driver for Processes {
             .collect();
         let valid = json!({ "cni.dev/valid-attachments": valid });
         let outcome = call_without_container(&self.pods.node, "GC", valid).run();
-        checked(&outcome).or_else(|error| match error.msg.contains("are kept") {
-            true => Ok(()),
-            false => Err(error),
+        checked(&outcome).or_else(|error| {
+            if error.msg.contains("are kept") {
+                Ok(())
+            } else {
+                Err(error)
+            }
         })
     }
 
@@ -247,9 +250,10 @@ impl Driver for Processes {
     fn start(&mut self, pod: Pod) {
         if self.started.insert(pod) {
             let id = self.container_id(pod);
-            match self.has_kernel {
-                true => drop(sh(&format!("ip netns add {id}"))),
-                false => self.pods.node.put(&format!("/var/run/netns/{id}"), ""),
+            if self.has_kernel {
+                sh(&format!("ip netns add {id}"));
+            } else {
+                self.pods.node.put(&format!("/var/run/netns/{id}"), "");
             }
         }
     }
@@ -280,9 +284,10 @@ impl Driver for Processes {
         let endpoints = ids.iter().zip(endpoints.values());
         let endpoints: Vec<_> = endpoints.map(|(id, a)| (&**id, *a, "no-link")).collect();
         let path = "/var/run/azure-vnet.json";
-        match endpoints.is_empty() {
-            true => drop(fs::remove_file(self.pods.node.path(path))),
-            false => self.pods.node.put(path, azure_vnet_state(&endpoints)),
+        if endpoints.is_empty() {
+            let _ = fs::remove_file(self.pods.node.path(path));
+        } else {
+            self.pods.node.put(path, azure_vnet_state(&endpoints));
         }
     }
 
@@ -314,9 +319,10 @@ impl Driver for Processes {
     }
 
     fn set_boot_id_readable(&mut self, is_readable: bool) {
-        let text = match is_readable {
-            true => self.boot_id() + "\n",
-            false => String::new(),
+        let text = if is_readable {
+            self.boot_id() + "\n"
+        } else {
+            String::new()
         };
         self.put_boot_id(&text);
     }

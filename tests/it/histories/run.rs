@@ -223,9 +223,10 @@ impl Run<'_> {
     ) -> Result<(), String> {
         self.driver.write(File::Lock, Some(original::LOCK_TEXT));
         let text = self.driver.read(File::State).unwrap_or_default();
-        let mut state = match text.is_empty() {
-            true => original::empty_state(),
-            false => serde_json::from_slice(&text).map_err(|e| format!("the original: {e}"))?,
+        let mut state = if text.is_empty() {
+            original::empty_state()
+        } else {
+            serde_json::from_slice(&text).map_err(|e| format!("the original: {e}"))?
         };
         let listed: Vec<_> = self.listed.iter().map(|a| a.parse().unwrap()).collect();
         let records = original::records(&mut state).ok_or("the original finds no pool")?;

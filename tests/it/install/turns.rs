@@ -84,9 +84,10 @@ fn calls_go_on_while_the_original_is_replaced_and_comes_back() {
     let _wire = WireServer::on("168.63.129.16:80", Reply::Xml(xml(5..17)));
     let add = |pod: &str| {
         // The first ADD of a node names no subnet, and takes the pool.
-        let ipam = match fs::exists(STATE).unwrap() {
-            true => json!({ "subnet": SUBNET }),
-            false => json!({}),
+        let ipam = if fs::exists(STATE).unwrap() {
+            json!({ "subnet": SUBNET })
+        } else {
+            json!({})
         };
         call(plugin, "ADD", pod, ipam).address()
     };

@@ -196,9 +196,10 @@ pub fn run() -> Row {
         seen,
         to_reclaim: 0,
         lost: observation.lost().len(),
-        remark: match node.original.is_stand_in {
-            true => "with a stand-in for the original".into(),
-            false => "with the original itself before and after".into(),
+        remark: if node.original.is_stand_in {
+            "with a stand-in for the original".into()
+        } else {
+            "with the original itself before and after".into()
         },
     }
 }

@@ -319,9 +319,10 @@ pub fn replace_plugin(executable: &Path) {
 /// Puts the genuine original in the place of the plugin, or the plugin back. Returns whether it is the plugin then.
 fn swap_with_original() -> bool {
     let is_ours = fs::read(PLUGIN).unwrap() == fs::read(binary()).unwrap();
-    replace_plugin(&match is_ours {
-        true => original_folder(&version()).join(IPAM),
-        false => binary(),
+    replace_plugin(&if is_ours {
+        original_folder(&version()).join(IPAM)
+    } else {
+        binary()
     });
     !is_ours
 }
@@ -330,9 +331,10 @@ fn swap_with_original() -> bool {
 fn change_plugin() -> bool {
     let ours = fs::read(binary()).unwrap();
     let installs = fs::read(PLUGIN).unwrap() != ours;
-    let mut command = match installs {
-        true => Command::new(binary()),
-        false => Command::new(PLUGIN),
+    let mut command = if installs {
+        Command::new(binary())
+    } else {
+        Command::new(PLUGIN)
     };
     let name = if installs { "install" } else { "uninstall" };
     let done = output(command.arg(name));

@@ -104,9 +104,10 @@ fn certificate_key_and_token_errors_are_reported() {
         let (input, what) = row.split_once(" => ").unwrap();
         let (member, value) = input.split_once(' ').unwrap();
         let more = json!({ member: value });
-        match member.starts_with("certificate-authority") {
-            true => cluster.put(more, json!({})),
-            false => cluster.put(json!({}), more),
+        if member.starts_with("certificate-authority") {
+            cluster.put(more, json!({}));
+        } else {
+            cluster.put(json!({}), more);
         }
         cluster.assert_told(what, CREDENTIALS_REMEDY);
     }

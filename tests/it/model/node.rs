@@ -181,9 +181,10 @@ impl MemoryNode {
         if let Some((_, interruption)) = due {
             interruption(self);
         }
-        match self.is_dead() {
-            true => Err(io::Error::other("killed")),
-            false => Ok(()),
+        if self.is_dead() {
+            Err(io::Error::other("killed"))
+        } else {
+            Ok(())
         }
     }
 

@@ -14,7 +14,7 @@ use azure_vnet_ipam::plugin::add::Add;
 use azure_vnet_ipam::plugin::address_request::{address_requests, pool_requests};
 use azure_vnet_ipam::plugin::commit::take_back;
 use azure_vnet_ipam::plugin::decide::{Decision, reclaim};
-use azure_vnet_ipam::plugin::del::release_all;
+use azure_vnet_ipam::plugin::del::del;
 use azure_vnet_ipam::plugin::gc::gc;
 use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
 use azure_vnet_ipam::source::{
@@ -36,9 +36,10 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
     CALLS.with_borrow_mut(|calls| {
         let made = calls.entry((verb, id, is_dual));
         Rc::clone(made.or_insert_with(|| {
-            let families: &[&str] = match is_dual {
-                true => &["IPv4", "IPv6"],
-                false => &["IPv4"],
+            let families: &[&str] = if is_dual {
+                &["IPv4", "IPv6"]
+            } else {
+                &["IPv4"]
             };
             let conf = json!({
                 "cniVersion": "1.1.0",
@@ -138,9 +139,8 @@ fn allocate(
 }
 
 /// Runs a DEL.
-fn release_all_of(call: &Call, context: &Context) -> Result<(), Failure> {
-    let (mut state, mut record) = (Box::default(), OperationRecord::default());
-    release_all(call, context, &mut state, &mut record)
+fn release_all(call: &Call, context: &Context) -> Result<(), Failure> {
+    del(call, context, &mut OperationRecord::default())
 }
 
 fn is_exhausted(failure: &Failure) -> bool {
@@ -228,7 +228,7 @@ impl World {
         call.conf.ipam.ip_address = named.map(str::to_owned);
         let node = self.node_with(fault);
         let context = self.context(&node);
-        let released = release_all_of(&call, &context);
+        let released = release_all(&call, &context);
         self.take_over(&node);
         released
     }
@@ -322,10 +322,10 @@ impl World {
 
     fn run(&mut self, node: &MemoryNode, add: &mut InFlight, may_rest: bool) -> Outcome {
         let (outcome, is_doubtful) = allocate(self, node, add, may_rest);
-        match is_doubtful {
-            true => drop(self.doubtful_since.get_or_insert(self.now())),
-            false if add.inventory.is_some() => self.doubtful_since = None,
-            false => {}
+        if is_doubtful {
+            self.doubtful_since.get_or_insert(self.now());
+        } else if add.inventory.is_some() {
+            self.doubtful_since = None;
         }
         outcome
     }
@@ -636,7 +636,7 @@ impl World {
         node.kill(kill);
         let call = call("DEL", id, self.is_dual());
         let context = self.context(&node);
-        let released = release_all_of(&call, &context);
+        let released = release_all(&call, &context);
         if let Err(failure) = released {
             assert!(node.is_dead(), "{}", told(&failure));
         } else {
@@ -669,7 +669,7 @@ impl World {
         let raced = self.race(&node, theirs.clone(), step, None);
         let call = call("DEL", id, self.is_dual());
         let context = self.context(&node);
-        let released = release_all_of(&call, &context);
+        let released = release_all(&call, &context);
         let is_repeated = match released {
             Ok(()) => false,
             Err(Failure::Lock(LockError::Removed { .. })) => true,

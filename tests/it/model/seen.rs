@@ -114,12 +114,13 @@ impl World {
                 doubtful: strangers.undecodable.clone(),
             },
         };
-        let azure_vnet = match strangers.endpoints.is_empty() {
-            true => EvidenceList::Absent,
-            false => EvidenceList::Read {
+        let azure_vnet = if strangers.endpoints.is_empty() {
+            EvidenceList::Absent
+        } else {
+            EvidenceList::Read {
                 entries: endpoints.map(|(id, all)| entry(id, all, true)).collect(),
                 doubtful: vec![],
-            },
+            }
         };
         let routes = match self.blind {
             Blindness::Routes => Routes::Unreadable("blind".into()),
