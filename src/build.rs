@@ -1,5 +1,5 @@
 //! The build script: puts the commit and the target into the executable, for `--version` and the
-//! metrics.
+//! metrics, and names the linker script of the static executable.
 //!
 //! The commit is AZURE_VNET_IPAM_COMMIT or that of the repository; without both it is "unknown".
 //! Nothing else about the machine or the time goes into the executable, so that builds are
@@ -23,6 +23,10 @@ fn main() -> ExitCode {
     // Without a line like this one, cargo runs the script after every change in the package.
     tell_cargo("rerun-if-changed=src/build.rs");
     tell_cargo(&format!("rerun-if-env-changed={VARIABLE}"));
+    tell_cargo("rerun-if-changed=src/static.ld");
+    if env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|libc| libc == "musl") {
+        tell_cargo("rustc-link-arg-bins=-Wl,-T,src/static.ld");
+    }
     let given = env::var(VARIABLE).unwrap_or_default();
     let commit = if given.is_empty() {
         let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());

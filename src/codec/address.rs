@@ -47,30 +47,25 @@ fn leading_v6(text: &[u8]) -> Option<(Ipv6Addr, &[u8])> {
 
 /// Parses the IPv4 address at the start of a text.
 fn leading_v4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
-    let mut octets = [0; 4];
-    let mut rest = text;
-    for (index, octet) in octets.iter_mut().enumerate() {
-        if index > 0 {
-            rest = rest.strip_prefix(b".")?;
-        }
-        (*octet, rest) = leading_octet(rest)?;
-    }
-    Some((Ipv4Addr::from(octets), rest))
+    let (a, rest) = leading_octet(text)?;
+    let (b, rest) = leading_octet(rest.strip_prefix(b".")?)?;
+    let (c, rest) = leading_octet(rest.strip_prefix(b".")?)?;
+    let (d, rest) = leading_octet(rest.strip_prefix(b".")?)?;
+    Some((Ipv4Addr::new(a, b, c, d), rest))
 }
 
 /// Parses the number from 0 to 255 at the start of a text. Leading zeros are refused.
 fn leading_octet(text: &[u8]) -> Option<(u8, &[u8])> {
-    let is_digit = |byte: &&u8| byte.is_ascii_digit();
-    let length = text.iter().take(3).take_while(is_digit).count();
-    let (digits, rest) = text.split_at_checked(length)?;
-    if let [] | [b'0', _, ..] = digits {
-        return None;
+    let value = |digit: u8| u16::from(digit - b'0');
+    match text {
+        [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', rest @ ..] => {
+            let number = value(*a) * 100 + value(*b) * 10 + value(*c);
+            Some((u8::try_from(number).ok()?, rest))
+        }
+        [a @ b'1'..=b'9', b @ b'0'..=b'9', rest @ ..] => Some(((a - b'0') * 10 + (b - b'0'), rest)),
+        [a @ b'0'..=b'9', rest @ ..] => Some((a - b'0', rest)),
+        _ => None,
     }
-    let mut octet = 0u8;
-    for digit in digits {
-        octet = octet.checked_mul(10)?.checked_add(digit - b'0')?;
-    }
-    Some((octet, rest))
 }
 
 #[cfg(test)]

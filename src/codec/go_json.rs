@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
+use std::ops::Range;
 
 /// Appends a string with its quotes. Like Go's encoder, it also escapes `<`, `>`, `&` and the two
 /// line separators of JavaScript.
@@ -116,46 +117,57 @@ fn append_escaped(out: &mut Out, text: &str, is_plain: bool) {
 }
 
 /// A text that is being printed.
-// The short methods are `#[inline]`, because optimisation for size calls them otherwise, which made
-// printing a state slower by half.
+// The short methods are `#[inline]`, so that the length of a literal is known where it is copied. Copies of
+// other lengths call memcpy, and that of musl is slow for short texts.
 #[derive(Debug, Default)]
 pub struct Out {
+    /// The text, and room for what follows.
     bytes: Vec<u8>,
+    /// The length of the text.
+    used: usize,
 }
 
 impl Out {
     /// Creates an empty text in the memory of `bytes`.
     pub fn reusing(mut bytes: Vec<u8>) -> Out {
-        bytes.clear();
-        Out { bytes }
+        bytes.resize(bytes.capacity(), 0);
+        Out { bytes, used: 0 }
     }
 
     /// Returns the text.
-    pub fn into_bytes(self) -> Vec<u8> {
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.used);
         self.bytes
     }
 
     /// Returns the length of the text.
     pub fn used(&self) -> usize {
-        self.bytes.len()
+        self.used
     }
 
     /// Appends a literal.
     #[inline]
     pub fn literal(&mut self, text: &'static str) {
-        self.text(text);
+        self.next(text.len()).copy_from_slice(text.as_bytes());
     }
 
     /// Appends a text.
-    #[inline]
     pub fn text(&mut self, text: &str) {
-        self.bytes.extend_from_slice(text.as_bytes());
+        self.next(text.len()).copy_from_slice(text.as_bytes());
+    }
+
+    /// Appends a part of the text again.
+    pub fn repeat(&mut self, part: Range<usize>) {
+        let start = self.used;
+        self.next(part.len());
+        self.bytes.copy_within(part, start);
     }
 
     /// Appends a byte.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "the place has one byte")]
     pub fn byte(&mut self, byte: u8) {
-        self.bytes.push(byte);
+        self.next(1)[0] = byte;
     }
 
     /// Appends a formatted text.
@@ -166,7 +178,27 @@ impl Out {
 
     /// Removes the last `count` bytes.
     pub fn back(&mut self, count: usize) {
-        self.bytes.truncate(self.used().saturating_sub(count));
+        self.used = self.used.saturating_sub(count);
+    }
+
+    /// Returns the place of the next `length` bytes, which belong to the text from now on.
+    #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the line before makes room for what is indexed"
+    )]
+    fn next(&mut self, length: usize) -> &mut [u8] {
+        let start = self.used;
+        self.used += length;
+        if self.bytes.len() < self.used {
+            self.grow();
+        }
+        &mut self.bytes[start..self.used]
+    }
+
+    fn grow(&mut self) {
+        let length = (self.used * 2).max(256);
+        self.bytes.resize(length, 0);
     }
 }
 

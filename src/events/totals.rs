@@ -199,8 +199,7 @@ mod tests {
     fn durations_of_a_file_with_other_buckets_never_go_back() {
         let text = r#"{"durations":[{"verb":"ADD","buckets":[1,2],"microseconds":5},{"verb":"x","buckets":[1]},
             {"verb":"ADD","buckets":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"microseconds":18446744073709551615}]}"#;
-        let totals: Totals = serde_json::from_str(text).unwrap();
-        let mut totals = totals.merged();
+        let mut totals = serde_json::from_str::<Totals>(text).unwrap().merged();
         let [add, _] = totals.durations();
         assert_eq!((add.cumulative()[0], add.cumulative()[13]), (2, 17));
         assert_eq!(add.microseconds, u64::MAX);

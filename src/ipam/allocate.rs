@@ -16,7 +16,7 @@ impl Ipam {
     /// # Errors
     /// A [`Refusal`]. Then no further address is held, but flags of pools ([`Pool::ref_count`]) may differ.
     pub fn allocate(&mut self, request: &Request<'_>, now: Moment) -> Result<Grant, Refusal> {
-        let held_addresses = self.held_addresses();
+        let shared = self.shared_addresses();
         let generation = self.generation + 1;
         let Some(space) = self.spaces.get_mut(request.space) else {
             return Err(Refusal::NoSpace {
@@ -36,7 +36,7 @@ impl Ipam {
         if let PoolSelector::Any { .. } = request.pool {
             space.clear_unused_ref_counts();
         }
-        let found = space.find(request, &held_addresses, now);
+        let found = space.find(request, &shared, now);
         if let (PoolSelector::Any { family, if_name }, Err(Refusal::Exhausted { .. })) =
             (request.pool, &found)
         {

@@ -22,15 +22,15 @@ impl Space {
     /// Finds the pool and the record to allocate: the requested one, or the one that the attachment
     /// holds. Otherwise an unused pool comes first, then one with an address that is not in its
     /// cooldown, then the higher priority, then more free addresses, then the first by its text.
-    /// `held` are the addresses in use in all spaces.
+    /// `shared` is [`Ipam::shared_addresses`].
     pub(super) fn find(
         &self,
         request: &Request<'_>,
-        held: &BTreeSet<IpAddr>,
+        shared: &BTreeSet<IpAddr>,
         now: Moment,
     ) -> Result<(String, IpAddr), Refusal> {
         let limits = Limits {
-            held,
+            shared,
             on_host: request.on_host,
             exclude: request.exclude,
             cooldown: request.cooldown,

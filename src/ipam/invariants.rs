@@ -69,7 +69,8 @@ impl Ipam {
         for (_, name, pool) in self.pools() {
             held.extend(pool.held_addresses().map(|address| (address, name)));
         }
-        held.sort_unstable();
+        // The addresses of each pool are in order already, which a stable sort makes use of.
+        held.sort_by(|(a, _), (b, _)| by_text(a, b));
         for pair in held.windows(2) {
             if let [(address, first), (again, second)] = pair
                 && address == again

@@ -105,10 +105,24 @@ impl Ipam {
 
     /// The addresses that are in use.
     pub(super) fn held_addresses(&self) -> BTreeSet<IpAddr> {
-        let pools = self.pools();
-        pools
+        self.pools()
             .flat_map(|(_, _, pool)| pool.held_addresses())
             .collect()
+    }
+
+    /// The addresses in use that a free record may name as well: all of them where there are several
+    /// pools, or a record with another address than its key. Most nodes have neither.
+    pub(super) fn shared_addresses(&self) -> BTreeSet<IpAddr> {
+        let has_several_pools = self.pools().count() > 1;
+        let is_odd = |record: &Record| record.address() != record.key;
+        let has_odd_records = self
+            .pools()
+            .any(|(_, _, pool)| pool.records.iter().any(is_odd));
+        if has_several_pools || has_odd_records {
+            self.held_addresses()
+        } else {
+            BTreeSet::new()
+        }
     }
 
     /// The records of all pools, to be changed, each with its address.

@@ -155,8 +155,14 @@ pub(super) fn freed_address(candidate: &Candidate) -> FreedAddress {
 pub(crate) fn log_actions(actions: &[Action]) {
     for action in actions {
         match action {
+            Action::Merged(merged) if !merged.changed => {}
             Action::Merged(merged) => {
-                let (added, removed, unlisted) = (merged.added, merged.removed, merged.unlisted);
+                let Merged {
+                    added,
+                    removed,
+                    unlisted,
+                    ..
+                } = merged;
                 info!(target: "ipam", "merged: {added} addresses new, {removed} gone, {unlisted} in use but not listed.");
             }
             Action::Reconciled(condition, found) => log_reconciled(condition, found),

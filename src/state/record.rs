@@ -19,14 +19,21 @@ const NO_ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": \"\",\n\t\t\t\t\t\t\t\t\"Add
 /// Reads key and record in the usual layout; `None` for any other.
 pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
     json.literal(KEY).then_some(())?;
+    let before_key = *json;
     let key = leading(json)?;
+    let key_text = json.since(before_key);
     let mut id = Cow::Borrowed("");
     if !json.literal(NO_ID) {
         json.literal(ID).then_some(())?;
         id = json.string().ok()?;
         json.literal(ADDR).then_some(())?;
     }
-    let addr = leading(json)?;
+    // Nearly every record repeats its key.
+    let addr = if json.literal(key_text) {
+        key
+    } else {
+        leading(json)?
+    };
     let in_use = json.literal(IN_USE);
     let is_whole = in_use || json.literal(NOT_IN_USE);
     is_whole.then(|| record(key, Some(addr), &id, in_use))
@@ -60,7 +67,9 @@ pub(super) fn print(out: &mut Out, record: &Record) {
         Usage::Free(free) => (free.left_over_id.as_deref().unwrap_or_default(), false),
     };
     out.literal(KEY);
+    let start = out.used();
     go_json::bare_address(out, record.key);
+    let key_text = start..out.used();
     if id.is_empty() {
         out.literal(NO_ID);
     } else {
@@ -68,7 +77,9 @@ pub(super) fn print(out: &mut Out, record: &Record) {
         go_json::string(out, id);
         out.literal(ADDR);
     }
-    if let Some(address) = record.addr {
+    if record.addr == Some(record.key) {
+        out.repeat(key_text);
+    } else if let Some(address) = record.addr {
         go_json::bare_address(out, address);
     }
     // In two, as the lengths are known then.
