@@ -171,6 +171,8 @@ impl<'a> Add<'a> {
             }
             return Err(Failure::from_store(stage, error));
         }
+        // Nobody waits for the lock while the rest is done, and the state is freed.
+        drop(locked);
         record.add_reclaimed(actions.iter().flat_map(Action::freed).collect());
         if self.outcome.answer().is_some()
             && let RefreshOutcome::Fresh(answer) =

@@ -69,6 +69,8 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
             context.commit(&mut locked, &mut state).map_err(store)?;
             freed
         };
+        // Nobody waits for the lock while the rest is done, and the state is freed.
+        drop(locked);
         log_released(freed, record);
         return Ok(());
     }
