@@ -15,6 +15,32 @@ pub fn read_address(text: &str) -> Option<IpAddr> {
     }
 }
 
+/// Writes the text of an address into `text`. Returns its length.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "four octets of three digits and three dots are fifteen bytes"
+)]
+pub fn format_v4(address: Ipv4Addr, text: &mut [u8; 15]) -> usize {
+    let mut length = 0;
+    let mut push = |byte| {
+        text[length] = byte;
+        length += 1;
+    };
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            push(b'.');
+        }
+        if octet >= 100 {
+            push(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            push(b'0' + octet / 10 % 10);
+        }
+        push(b'0' + octet % 10);
+    }
+    length
+}
+
 /// Parses an address in the spellings that a caller may use: with spaces around it, or with a
 /// prefix length, which is ignored. An IPv4-mapped IPv6 address becomes IPv4.
 pub fn named_address(text: &str) -> Option<IpAddr> {

@@ -5,6 +5,8 @@ use std::fmt::{self, Write};
 use std::net::IpAddr;
 use std::ops::Range;
 
+use super::address::format_v4;
+
 /// Appends a string with its quotes. Like Go's encoder, it also escapes `<`, `>`, `&` and the two
 /// line separators of JavaScript.
 pub fn string(out: &mut Out, text: &str) {
@@ -24,26 +26,13 @@ pub fn address(out: &mut Out, address: IpAddr) {
 pub fn bare_address(out: &mut Out, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => {
-            let [a, b, c, d] = v4.octets();
-            append_octet(out, a);
-            for octet in [b, c, d] {
-                out.byte(b'.');
-                append_octet(out, octet);
-            }
+            // In one piece: byte by byte it took a tenth of a DEL.
+            let mut text = [0; 15];
+            let length = format_v4(v4, &mut text);
+            out.bytes(text.get(..length).unwrap_or_default());
         }
         IpAddr::V6(v6) => out.display(format_args!("{v6}")),
     }
-}
-
-/// Appends an octet of an address. For such short numbers itoa takes twice as long.
-fn append_octet(out: &mut Out, octet: u8) {
-    if octet >= 100 {
-        out.byte(b'0' + octet / 100);
-    }
-    if octet >= 10 {
-        out.byte(b'0' + octet / 10 % 10);
-    }
-    out.byte(b'0' + octet % 10);
 }
 
 /// Appends a number.
@@ -122,22 +111,22 @@ fn append_escaped(out: &mut Out, text: &str, is_plain: bool) {
 #[derive(Debug, Default)]
 pub struct Out {
     /// The text, and room for what follows.
-    bytes: Vec<u8>,
+    buffer: Vec<u8>,
     /// The length of the text.
     used: usize,
 }
 
 impl Out {
-    /// Creates an empty text in the memory of `bytes`.
-    pub fn reusing(mut bytes: Vec<u8>) -> Out {
-        bytes.resize(bytes.capacity(), 0);
-        Out { bytes, used: 0 }
+    /// Creates an empty text in the memory of `buffer`.
+    pub fn reusing(mut buffer: Vec<u8>) -> Out {
+        buffer.resize(buffer.capacity(), 0);
+        Out { buffer, used: 0 }
     }
 
     /// Returns the text.
     pub fn into_bytes(mut self) -> Vec<u8> {
-        self.bytes.truncate(self.used);
-        self.bytes
+        self.buffer.truncate(self.used);
+        self.buffer
     }
 
     /// Returns the length of the text.
@@ -148,26 +137,30 @@ impl Out {
     /// Appends a literal.
     #[inline]
     pub fn literal(&mut self, text: &'static str) {
-        self.next(text.len()).copy_from_slice(text.as_bytes());
+        self.extend(text.len()).copy_from_slice(text.as_bytes());
     }
 
     /// Appends a text.
     pub fn text(&mut self, text: &str) {
-        self.next(text.len()).copy_from_slice(text.as_bytes());
+        self.bytes(text.as_bytes());
+    }
+
+    fn bytes(&mut self, text: &[u8]) {
+        self.extend(text.len()).copy_from_slice(text);
     }
 
     /// Appends a part of the text again.
     pub fn repeat(&mut self, part: Range<usize>) {
         let start = self.used;
-        self.next(part.len());
-        self.bytes.copy_within(part, start);
+        self.extend(part.len());
+        self.buffer.copy_within(part, start);
     }
 
     /// Appends a byte.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "the place has one byte")]
     pub fn byte(&mut self, byte: u8) {
-        self.next(1)[0] = byte;
+        self.extend(1)[0] = byte;
     }
 
     /// Appends a formatted text.
@@ -187,18 +180,18 @@ impl Out {
         clippy::indexing_slicing,
         reason = "the line before makes room for what is indexed"
     )]
-    fn next(&mut self, length: usize) -> &mut [u8] {
+    fn extend(&mut self, length: usize) -> &mut [u8] {
         let start = self.used;
         self.used += length;
-        if self.bytes.len() < self.used {
+        if self.buffer.len() < self.used {
             self.grow();
         }
-        &mut self.bytes[start..self.used]
+        &mut self.buffer[start..self.used]
     }
 
     fn grow(&mut self) {
         let length = (self.used * 2).max(256);
-        self.bytes.resize(length, 0);
+        self.buffer.resize(length, 0);
     }
 }
 
