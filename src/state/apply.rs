@@ -61,14 +61,15 @@ impl Ours<'_, PoolFacts<'_>> {
         }
         let generation = ipam.generation;
         let mut names = Names::default();
-        for (space, pool, facts) in self.pools.facts {
-            let space = ipam.spaces.get_mut(&space);
-            let Some(pool) = space.and_then(|space| space.pools.get_mut(&pool)) else {
+        // By reference, because moving the entries costs as much as applying them.
+        for (space, pool, facts) in &self.pools.facts {
+            let space = ipam.spaces.get_mut(space);
+            let Some(pool) = space.and_then(|space| space.pools.get_mut(pool)) else {
                 continue;
             };
             let mut records = InOrder::new(&mut pool.records);
             for (address, facts) in facts {
-                let Some(record) = records.find(&address) else {
+                let Some(record) = records.find(address) else {
                     continue;
                 };
                 match &mut record.usage {
@@ -110,8 +111,8 @@ fn shared(last: &mut Option<Rc<str>>, name: &str) -> Rc<str> {
 }
 
 impl Facts<'_> {
-    fn apply_to_held(self, held: &mut Held, trust: Trust, generation: u64, names: &mut Names) {
-        let owner = self.owner;
+    fn apply_to_held(&self, held: &mut Held, trust: Trust, generation: u64, names: &mut Names) {
+        let owner = &self.owner;
         if owner.id.as_deref().unwrap_or_default() != held.owner.container_id().unwrap_or_default()
         {
             return;
@@ -121,25 +122,25 @@ impl Facts<'_> {
             held.since = since;
         }
         held.suspect = trust.unless_overwritten(self.suspect);
-        let (Some(network), Some(if_name)) = (owner.network, owner.if_name) else {
+        let (Some(network), Some(if_name)) = (&owner.network, &owner.if_name) else {
             return;
         };
         let Some(container_id) = mem::take(&mut held.owner).into_container_id() else {
             return;
         };
-        let netns = owner.netns.map(|n| n.into_netns(trust.same_boot));
+        let netns = owner.netns.as_ref().map(|n| n.to_netns(trust.same_boot));
         let generation = self.generation.unwrap_or(0).min(generation);
         held.owner = Owner::Attachment(Box::new(Claim {
             container_id,
-            network: shared(&mut names.network, &network),
-            if_name: shared(&mut names.if_name, &if_name),
-            pod: owner.pod.map(Into::into),
+            network: shared(&mut names.network, network),
+            if_name: shared(&mut names.if_name, if_name),
+            pod: owner.pod.as_deref().map(Into::into),
             netns,
             generation,
         }));
     }
 
-    fn apply_to_free(self, free: &mut Free, trust: Trust) {
+    fn apply_to_free(&self, free: &mut Free, trust: Trust) {
         free.on_host = self.on_host;
         let was_held = self.owner.id.is_some();
         free.released = if was_held {
@@ -148,8 +149,8 @@ impl Facts<'_> {
             trust.clock(self.released)
         };
         let releaser = if was_held {
-            self.owner.netns.and_then(|netns| {
-                let netns = netns.into_netns(trust.same_boot);
+            self.owner.netns.as_ref().and_then(|netns| {
+                let netns = netns.to_netns(trust.same_boot);
                 netns.releaser(self.owner.id.as_deref().unwrap_or_default())
             })
         } else {
@@ -170,9 +171,9 @@ fn forget_old_releaser(free: &mut Free, trust: Trust) {
 
 impl RawNetNs<'_> {
     /// The kernel's number means nothing in another boot.
-    pub fn into_netns(self, is_same_boot: bool) -> NetNs {
+    pub fn to_netns(&self, is_same_boot: bool) -> NetNs {
         NetNs {
-            path: self.path.into(),
+            path: (&*self.path).into(),
             id: self.dev.zip(self.ino),
             cookie: self.cookie.filter(|_| is_same_boot),
         }

@@ -204,9 +204,10 @@ fn read_pool<'de>(
         let key = json.key()?;
         let address =
             codec::read_address(&key).ok_or_else(|| format!("{key:?} is not an address"))?;
-        let mut found = Facts::default();
-        found.read(json)?;
-        facts.push((address, found));
+        facts.push((address, Facts::default()));
+        if let Some((_, found)) = facts.last_mut() {
+            found.read(json)?;
+        }
         Ok(())
     })?;
     Ok(facts)

@@ -121,7 +121,7 @@ impl RawChange<'_> {
                 network: network.into(),
                 if_name: if_name.into(),
                 pod: pod.map(Into::into),
-                netns: netns.map(|netns| netns.into_netns(true)),
+                netns: netns.map(|netns| netns.to_netns(true)),
                 generation: 0,
             })),
             _ => Owner::from_container_id(&id),
