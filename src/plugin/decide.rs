@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::mem;
+use std::net::IpAddr;
 
 use super::context::{Host, NodeSnapshot};
 use super::report::Action;
@@ -105,7 +106,6 @@ pub fn decide(
         state.must_save |= state.ipam_mut().adopt_claims(&snapshot.evidence);
     }
     let flags_before = pool_flags(state.ipam());
-    let violations_before = state.ipam().check();
     let mut grants = allocate_all(state.ipam_mut(), requests, now, host, actions);
     // An answer of another call may have been lost with the state that it was merged into.
     let is_useful = |reason: &RefreshReason| *reason != RefreshReason::Lost || state.is_empty();
@@ -131,11 +131,9 @@ pub fn decide(
         let ipam = state.ipam_mut();
         state.must_save |= ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
     }
-    // A state that was inconsistent before the call is still served, but the call must not make it worse.
-    let mut added = state.ipam().check();
-    added.retain(|violation| !violations_before.contains(violation));
-    if !added.is_empty() {
-        return Decision::Inconsistent(added);
+    let conflicts = conflicts(state.ipam(), grants.as_deref().unwrap_or_default());
+    if !conflicts.is_empty() {
+        return Decision::Inconsistent(conflicts);
     }
     state.must_save |=
         grants.is_ok() || flags_before != pool_flags(state.ipam()) || state.has_unsaved_moments();
@@ -240,6 +238,22 @@ pub(super) fn allocate_all(
         }
     }
     Ok(grants)
+}
+
+/// Returns the new grants whose address another record holds, too. Other violations were in the state before.
+fn conflicts(ipam: &Ipam, grants: &[Grant]) -> Vec<Violation> {
+    let is_new = |address: &IpAddr| {
+        let mut new = grants
+            .iter()
+            .filter(|grant| matches!(grant.kind, GrantKind::New(_)));
+        new.any(|grant| grant.address.addr() == *address)
+    };
+    let mut violations = ipam.check();
+    violations.retain(|violation| match violation {
+        Violation::HeldTwice { address, .. } => is_new(address),
+        Violation::Order { .. } | Violation::Generation { .. } => false,
+    });
+    violations
 }
 
 /// Allocates an address that the host neither has nor routes to. Such an address is somebody else's, whatever the pools say
