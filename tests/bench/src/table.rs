@@ -235,23 +235,24 @@ impl Bench {
 
     /// Many ADDs at once, and what a dead wire server means.
     fn crowds(&self) -> io::Result<()> {
+        // One burst varies by a third.
+        let times = (self.rounds / 10).max(1);
         println!(
-            "\n{CROWD} ADDs at once:             ms   x floor   slowest   user+sys ms   failed   twice"
+            "\n{CROWD} ADDs at once, {times} times:    ms   x floor   slowest   user+sys ms   failed   twice"
         );
         for delay in [0, 50, 500] {
-            let what = format!("after {delay} ms");
-            let mut floor = None;
-            for program in [&self.floor].into_iter().chain(&self.plugins) {
+            let programs: Vec<_> = [&self.floor].into_iter().chain(&self.plugins).collect();
+            print_bursts(&programs, times, &format!("after {delay} ms"), |program| {
                 self.fresh(ORDINARY, 1)?;
                 self.server.lists(ORDINARY, Duration::from_millis(delay));
-                let total = self.crowd(program, &what, floor)?;
-                floor.get_or_insert(total);
-            }
+                burst(program, CROWD, &self.scratch)
+            })?;
         }
-        for plugin in &self.plugins {
+        let plugins: Vec<_> = self.plugins.iter().collect();
+        print_bursts(&plugins, 1, "dead", |plugin| {
             self.fresh(ORDINARY, 1)?;
-            self.dead(|| self.crowd(plugin, "dead", None))?;
-        }
+            self.dead(|| burst(plugin, CROWD, &self.scratch))
+        })?;
         println!("\n{CROWD} addresses held, wire server dead:       us   x alive");
         for plugin in &self.plugins {
             self.fresh(ORDINARY, CROWD)?;
@@ -283,32 +284,47 @@ impl Bench {
         )?;
         Ok(done)
     }
+}
 
-    fn crowd(
-        &self,
-        program: &Program,
-        what: &str,
-        floor: Option<Duration>,
-    ) -> io::Result<Duration> {
-        let Burst {
-            total,
-            slowest,
-            processor,
-            failed,
-            twice,
-        } = burst(program, CROWD, &self.scratch)?;
-        let label = &program.label;
+/// Measures bursts of the programs in turn, `times` times, and prints a line about each program.
+fn print_bursts(
+    programs: &[&Program],
+    times: usize,
+    what: &str,
+    burst: impl Fn(&Program) -> io::Result<Burst>,
+) -> io::Result<()> {
+    let mut bursts: Vec<Vec<Burst>> = programs.iter().map(|_| Vec::new()).collect();
+    for _ in 0..times {
+        for (program, bursts) in programs.iter().zip(&mut bursts) {
+            bursts.push(burst(program)?);
+        }
+    }
+    let mut floor = None;
+    for (Program { label, .. }, bursts) in programs.iter().zip(&bursts) {
+        let total = median(bursts, |burst| burst.total);
         let beside = floor.map_or("-".to_owned(), |floor| {
             format!("{:.2}", ratio(total, floor))
         });
+        let failed: usize = bursts.iter().map(|burst| burst.failed).sum();
+        let twice: usize = bursts.iter().map(|burst| burst.twice).sum();
         // The floor gives the same address to everybody.
-        let twice = if label == "floor" { 0 } else { twice };
+        let is_floor = label == "floor";
+        let twice = if is_floor { 0 } else { twice };
         println!(
             "  {what:<14} {label:<12} {:>8} {beside:>9} {:>9.2} {:>13} {failed:>8} {twice:>7}",
             total.as_millis(),
-            ratio(slowest, total),
-            processor.as_millis(),
+            ratio(median(bursts, |burst| burst.slowest), total),
+            median(bursts, |burst| burst.processor).as_millis(),
         );
-        Ok(total)
+        if is_floor {
+            floor = Some(total);
+        }
     }
+    Ok(())
+}
+
+fn median(bursts: &[Burst], figure: impl Fn(&Burst) -> Duration) -> Duration {
+    let mut figures: Vec<Duration> = bursts.iter().map(figure).collect();
+    figures.sort();
+    figures[figures.len() / 2]
 }
