@@ -6,8 +6,8 @@ set -eu
 cd "$(dirname "$0")/.."
 
 if [ -z "${BIN:-}" ]; then
-    cargo build --release --locked
-    BIN=${CARGO_TARGET_DIR:-target}/release/azure-vnet-ipam
+    cargo build --locked
+    BIN=${CARGO_TARGET_DIR:-target}/debug/azure-vnet-ipam
 fi
 BIN=$(realpath "$BIN")
 

@@ -191,7 +191,7 @@ fn explore(field: &Field, reached: u8, most: u8, deadline: Option<Instant>) -> u
     depth
 }
 
-/// The environment variable with the length of the longer run, in seconds.
+/// The environment variable with the time for longer histories than the required ones, in seconds.
 const SECONDS: &str = "AZURE_VNET_IPAM_HISTORIES_SECONDS";
 
 #[test]
@@ -204,9 +204,9 @@ fn no_short_history_of_a_small_node_breaks_a_promise() {
 }
 
 #[test]
-#[ignore = "takes AZURE_VNET_IPAM_HISTORIES_SECONDS, two minutes if that is not set"]
+#[ignore = "takes minutes, and AZURE_VNET_IPAM_HISTORIES_SECONDS more"]
 fn no_history_of_a_small_node_breaks_a_promise() {
-    let seconds = std::env::var(SECONDS).map_or(120, |text| text.parse().unwrap());
+    let seconds = std::env::var(SECONDS).map_or(0, |text| text.parse().unwrap());
     let fields = fields();
     let share = Duration::from_secs(seconds) / u32::try_from(fields.len()).unwrap();
     for field in fields {
