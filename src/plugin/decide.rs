@@ -38,7 +38,7 @@ pub enum Decision {
     Snapshot(Vec<Candidate>),
     /// The source must be asked first. The state must not be saved.
     Refresh(RefreshReason),
-    /// The state would become inconsistent. It must not be saved.
+    /// An address would have two holders. The state must not be saved.
     Inconsistent(Vec<Violation>),
 }
 
@@ -240,19 +240,18 @@ pub(super) fn allocate_all(
     Ok(grants)
 }
 
-/// Returns the new grants whose address another record holds, too. Other violations were in the state before.
+/// Returns the addresses that this call allocated although another record holds them. What contradicted itself before is still served.
 fn conflicts(ipam: &Ipam, grants: &[Grant]) -> Vec<Violation> {
-    let is_new = |address: &IpAddr| {
-        let mut new = grants
-            .iter()
-            .filter(|grant| matches!(grant.kind, GrantKind::New(_)));
-        new.any(|grant| grant.address.addr() == *address)
-    };
+    let is_new = |grant: &&Grant| matches!(grant.kind, GrantKind::New(_));
+    let allocated: BTreeSet<IpAddr> = grants
+        .iter()
+        .filter(is_new)
+        .map(|grant| grant.address.addr())
+        .collect();
     let mut violations = ipam.check();
-    violations.retain(|violation| match violation {
-        Violation::HeldTwice { address, .. } => is_new(address),
-        Violation::Order { .. } | Violation::Generation { .. } => false,
-    });
+    violations.retain(
+        |violation| matches!(violation, Violation::HeldTwice { address, .. } if allocated.contains(address)),
+    );
     violations
 }
 
@@ -309,12 +308,11 @@ fn pool_flags(ipam: &Ipam) -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
-    //! What the histories cannot show: their node has no addresses of the host, and no operator.
-
-    use std::net::IpAddr;
+    //! What the histories cannot show: their node has no addresses of the host, no operator, and no state that contradicts itself.
 
     use super::*;
     use crate::ipam::testing::{attached, attachment, hold, holders, ip, request, with_pools};
+    use crate::ipam::{Held, Usage};
 
     const NOW: Moment = Moment(100_000_000_000_000);
 
@@ -352,6 +350,32 @@ mod tests {
         let decision = decide(&mut state, &inputs, &OnHost, &mut Vec::new());
         assert!(matches!(decision, Decision::Granted(_)));
         assert_eq!(holders(state.ipam()), "10.0.0.5=pod");
+    }
+
+    #[test]
+    fn only_a_new_grant_of_an_address_that_another_record_holds_is_a_conflict() {
+        let mut ipam = with_pools(&[
+            ("10.0.0.0/24", 0, &["10.0.0.4", "10.0.0.5"]),
+            ("10.0.0.0/16", 0, &["10.0.0.4"]),
+        ]);
+        let pod = attachment("pod", "eth0");
+        let request = Request {
+            pool: PoolSelector::Named("10.0.0.0/24"),
+            address: Some("10.0.0.4"),
+            ..request(&pod)
+        };
+        let new = ipam.allocate(&request, NOW).unwrap();
+        assert_eq!(conflicts(&ipam, std::slice::from_ref(&new)), []);
+        let other = ipam.spaces.values_mut().flat_map(|space| &mut space.pools);
+        for (_, pool) in other.filter(|(name, _)| *name == "10.0.0.0/16") {
+            pool.records[0].usage = Usage::Held(Held::default());
+        }
+        let renewed = Grant {
+            kind: GrantKind::Renewed,
+            ..new.clone()
+        };
+        assert_eq!(conflicts(&ipam, &[new]).len(), 1);
+        assert_eq!(conflicts(&ipam, &[renewed]), []);
     }
 
     #[test]

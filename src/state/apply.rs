@@ -61,7 +61,6 @@ impl Ours<'_, PoolFacts<'_>> {
         }
         let generation = ipam.generation;
         let mut names = Names::default();
-        // By reference, because moving the entries costs as much as applying them.
         for (space, pool, facts) in &self.pools.facts {
             let space = ipam.spaces.get_mut(space);
             let Some(pool) = space.and_then(|space| space.pools.get_mut(pool)) else {
@@ -149,10 +148,9 @@ impl Facts<'_> {
             trust.clock(self.released)
         };
         let releaser = if was_held {
-            self.owner.netns.as_ref().and_then(|netns| {
-                let netns = netns.to_netns(trust.same_boot);
-                netns.releaser(self.owner.id.as_deref().unwrap_or_default())
-            })
+            let container_id = self.owner.id.as_deref().unwrap_or_default();
+            let netns = self.owner.netns.as_ref();
+            netns.and_then(|raw| raw.to_netns(trust.same_boot).releaser(container_id))
         } else {
             self.releaser
         };

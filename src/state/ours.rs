@@ -204,10 +204,9 @@ fn read_pool<'de>(
         let key = json.key()?;
         let address =
             codec::read_address(&key).ok_or_else(|| format!("{key:?} is not an address"))?;
-        facts.push((address, Facts::default()));
-        if let Some((_, found)) = facts.last_mut() {
-            found.read(json)?;
-        }
+        let mut found = Facts::default();
+        found.read(json)?;
+        facts.push((address, found));
         Ok(())
     })?;
     Ok(facts)

@@ -249,7 +249,7 @@ impl Bench {
             })?;
         }
         let plugins: Vec<_> = self.plugins.iter().collect();
-        print_bursts(&plugins, 1, "dead", |plugin| {
+        print_bursts(&plugins, 1, "dead, once", |plugin| {
             self.fresh(ORDINARY, 1)?;
             self.dead(|| burst(plugin, CROWD, &self.scratch))
         })?;
@@ -291,12 +291,12 @@ fn print_bursts(
     programs: &[&Program],
     times: usize,
     what: &str,
-    burst: impl Fn(&Program) -> io::Result<Burst>,
+    run: impl Fn(&Program) -> io::Result<Burst>,
 ) -> io::Result<()> {
     let mut bursts: Vec<Vec<Burst>> = programs.iter().map(|_| Vec::new()).collect();
     for _ in 0..times {
         for (program, bursts) in programs.iter().zip(&mut bursts) {
-            bursts.push(burst(program)?);
+            bursts.push(run(program)?);
         }
     }
     let mut floor = None;
@@ -306,10 +306,13 @@ fn print_bursts(
             format!("{:.2}", ratio(total, floor))
         });
         let failed: usize = bursts.iter().map(|burst| burst.failed).sum();
-        let twice: usize = bursts.iter().map(|burst| burst.twice).sum();
-        // The floor gives the same address to everybody.
         let is_floor = label == "floor";
-        let twice = if is_floor { 0 } else { twice };
+        // The floor gives the same address to everybody.
+        let twice: usize = if is_floor {
+            0
+        } else {
+            bursts.iter().map(|burst| burst.twice).sum()
+        };
         println!(
             "  {what:<14} {label:<12} {:>8} {beside:>9} {:>9.2} {:>13} {failed:>8} {twice:>7}",
             total.as_millis(),
@@ -323,6 +326,7 @@ fn print_bursts(
     Ok(())
 }
 
+/// The middle one of a figure of all bursts.
 fn median(bursts: &[Burst], figure: impl Fn(&Burst) -> Duration) -> Duration {
     let mut figures: Vec<Duration> = bursts.iter().map(figure).collect();
     figures.sort();
