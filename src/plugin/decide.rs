@@ -131,7 +131,7 @@ pub fn decide(
         let ipam = state.ipam_mut();
         state.must_save |= ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
     }
-    let conflicts = conflicts(state.ipam(), grants.as_deref().unwrap_or_default());
+    let conflicts = find_conflicts(state.ipam(), grants.as_deref().unwrap_or_default());
     if !conflicts.is_empty() {
         return Decision::Inconsistent(conflicts);
     }
@@ -241,7 +241,7 @@ pub(super) fn allocate_all(
 }
 
 /// Returns the addresses that this call allocated although another record holds them. What contradicted itself before is still served.
-fn conflicts(ipam: &Ipam, grants: &[Grant]) -> Vec<Violation> {
+fn find_conflicts(ipam: &Ipam, grants: &[Grant]) -> Vec<Violation> {
     let is_new = |grant: &&Grant| matches!(grant.kind, GrantKind::New(_));
     let allocated: BTreeSet<IpAddr> = grants
         .iter()
@@ -365,7 +365,7 @@ mod tests {
             ..request(&pod)
         };
         let new = ipam.allocate(&request, NOW).unwrap();
-        assert_eq!(conflicts(&ipam, std::slice::from_ref(&new)), []);
+        assert_eq!(find_conflicts(&ipam, std::slice::from_ref(&new)), []);
         let other = ipam.spaces.values_mut().flat_map(|space| &mut space.pools);
         for (_, pool) in other.filter(|(name, _)| *name == "10.0.0.0/16") {
             pool.records[0].usage = Usage::Held(Held::default());
@@ -374,8 +374,8 @@ mod tests {
             kind: GrantKind::Renewed,
             ..new.clone()
         };
-        assert_eq!(conflicts(&ipam, &[new]).len(), 1);
-        assert_eq!(conflicts(&ipam, &[renewed]), []);
+        assert_eq!(find_conflicts(&ipam, &[new]).len(), 1);
+        assert_eq!(find_conflicts(&ipam, &[renewed]), []);
     }
 
     #[test]
