@@ -3,20 +3,12 @@
 //! and writing a large pool need no further sorting.
 
 use std::cmp::Ordering;
-use std::iter;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Compares two addresses as their texts compare.
 pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => {
-            for (a, b) in iter::zip(a.octets(), b.octets()) {
-                if a != b {
-                    return octet_order(a).cmp(&octet_order(b));
-                }
-            }
-            Ordering::Equal
-        }
+        (IpAddr::V4(a), IpAddr::V4(b)) => text_order(*a).cmp(&text_order(*b)),
         _ => a.to_string().cmp(&b.to_string()),
     }
 }
@@ -28,13 +20,25 @@ pub fn are_in_order<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
 
 /// Sorts addresses by their text, and drops repetitions.
 pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
-    if addresses.iter().all(IpAddr::is_ipv4) {
-        addresses.sort_unstable_by(by_text);
+    // Sorting compares an address several times, so what is compared is made only once.
+    let v4 = addresses.iter().map(|address| match address {
+        IpAddr::V4(v4) => Some((text_order(*v4), *address)),
+        IpAddr::V6(_) => None,
+    });
+    if let Some(mut in_order) = v4.collect::<Option<Vec<_>>>() {
+        in_order.sort_unstable_by_key(|(order, _)| *order);
+        in_order.dedup();
+        *addresses = in_order.into_iter().map(|(_, address)| address).collect();
     } else {
-        // Comparing IPv6 addresses makes their texts, so each text is made only once.
         addresses.sort_by_cached_key(IpAddr::to_string);
+        addresses.dedup();
     }
-    addresses.dedup();
+}
+
+/// Returns a number that orders IPv4 addresses as their texts.
+fn text_order(address: Ipv4Addr) -> u64 {
+    let [a, b, c, d] = address.octets().map(octet_order);
+    u64::from(a) << 48 | u64::from(b) << 32 | u64::from(c) << 16 | u64::from(d)
 }
 
 /// Returns a number that orders octets as their decimal texts: the digits from the left, then how many
@@ -53,7 +57,7 @@ fn octet_order(octet: u8) -> u16 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::net::Ipv6Addr;
 
     proptest! {
         #[test]
