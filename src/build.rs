@@ -3,8 +3,8 @@
 //!
 //! The commit is AZURE_VNET_IPAM_COMMIT or that of the repository; without both it is "unknown".
 //! Nothing else about the machine or the time goes into the executable, so that builds are
-//! reproducible. Cargo runs the script again only when the variable or the checked out commit
-//! changes. No git is needed.
+//! reproducible. Cargo runs the script again only when it, the linker script, the variable or the
+//! checked out commit changes. No git is needed.
 
 use std::env;
 use std::fs;
