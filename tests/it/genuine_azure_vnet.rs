@@ -61,6 +61,8 @@ fn recorded(address: &str) -> Value {
 }
 
 fn check_life_of_pods(node: &AksNode) {
+    // However long three calls of azure-vnet take.
+    fs::write("/etc/azure-vnet-ipam.json", r#"{"cooldown": 3600}"#).unwrap();
     // The first ADD makes the network, from the pool that the plugin chose.
     let one = node.add(1);
     assert_eq!(one, "10.224.0.5", "{}", node.logs());

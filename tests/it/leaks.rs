@@ -192,24 +192,32 @@ fn remove_lock_folder(pods: &Pods) {
     fs::remove_dir_all(pods.node.path("/var/run/azure-vnet")).unwrap();
 }
 
-/// Runs an ADD during which something happens, as soon as the ADD has opened a file for the nth time. Its look at the node may be over
-/// before that on an emulated processor.
+/// Runs an ADD during which something happens: it is stopped when it has opened a file for the nth time, and continued afterwards. Its
+/// look at the node may be over before that on an emulated processor.
 fn during_an_add(pods: &Pods, file: &Path, nth: usize, happens: impl FnOnce()) {
     // So that the ADD compares the state with the node.
     remove_lock_folder(pods);
     let trace = pods.node.path("/trace");
     let _ = fs::remove_file(&trace);
-    let inject = format!("inject=openat:delay_exit=1500000:when={nth}");
+    let inject = format!("inject=openat:signal=STOP:when={nth}");
     let words = ["strace", "-f", "-qq", "-e", &inject, "-P"].map(Path::new);
     let words = words.into_iter().chain([file, "-o".as_ref(), &trace]);
     let mut adding = pods.call("ADD", "new").under(words).start();
+    // `PID --- stopped by SIGSTOP ---`
+    let stopped = || {
+        let trace = fs::read_to_string(&trace).unwrap_or_default();
+        let line = trace.lines().find(|line| line.contains("stopped by"))?;
+        Some(line.split(' ').next()?.to_owned())
+    };
     wait_until("the ADD to open the file", || {
-        let calls = fs::read_to_string(&trace).unwrap_or_default();
-        calls.matches("openat(").count() >= nth || !adding.is_running()
+        stopped().is_some() || !adding.is_running()
     });
     happens();
     // Whoever saves the state leaves a lock folder.
     remove_lock_folder(pods);
+    if let Some(process) = stopped() {
+        sh(&format!("kill -CONT {process}"));
+    }
     adding.finish().success();
     pods.del("new");
 }
