@@ -237,9 +237,12 @@ fn busy_node_still_reclaims_dead_addresses() {
             let pod = format!("dead{n}");
             pods.add(&pod).success();
             // A single scan may meet a namespace that is being destroyed; repeated scans do not all do so.
+            let mut looks = 0;
             wait_until("a look that is complete", || {
+                looks += 1;
                 pods.add_later(HOUR, "new").exit == Some(0)
             });
+            assert!(looks < 10, "{n}: {looks} looks");
             pods.del("new");
         }
     });
