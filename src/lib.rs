@@ -8,7 +8,7 @@
 //! - [`cni`]: the CNI protocol: environment, network configuration, results and errors;
 //! - `host`: the kernel, clocks, files and every path;
 //! - [`source`]: queries the sources of the pools;
-//! - [`state`]: the lock, the state file and the journal;
+//! - [`state`]: the lock, the state file and its backup;
 //! - [`evidence`]: collects the evidence of live attachments on the node;
 //! - [`events`]: the list of the last operations, and their totals;
 //! - `log`, `stdio`: the log, and the standard streams;

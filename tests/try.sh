@@ -18,7 +18,9 @@ export AZURE_VNET_IPAM_ROOT="$root"
 export AZURE_VNET_IPAM_QUERY_URL=file:wire.xml
 cp testdata/wire.xml "$root"
 
-# The network interface that the saved answer lists.
+# The boot ID, and the network interface that the saved answer lists.
+mkdir -p "$root/proc/sys/kernel/random"
+cp /proc/sys/kernel/random/boot_id "$root/proc/sys/kernel/random"
 mkdir -p "$root/sys/class/net/eth0"
 echo 7c:1e:52:f9:f3:c4 >"$root/sys/class/net/eth0/address"
 

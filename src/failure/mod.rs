@@ -16,7 +16,7 @@ use crate::cni::{CallError, CniError, Code};
 use crate::host::io_reason;
 use crate::ipam::{CheckFailure, Judged, Refusal, Violation};
 use crate::log::shorten;
-use crate::state::{FORMAT, LockError, StoreError};
+use crate::state::{FORMAT, LockError, SaveOutcome, StoreError};
 
 /// The page of errors, in Markdown: their codes, their messages, and what to do about each.
 pub const ERROR_PAGE: &str = include_str!("../../.github/ERRORS.md");
@@ -51,7 +51,7 @@ pub enum Failure {
     Broken(Vec<Violation>),
     /// CHECK: the attachment does not hold the expected address.
     CheckFailure(CheckFailure),
-    /// CHECK: the state is lost, for this reason.
+    /// CHECK: the state may lack the address, for this reason.
     StateGone(String),
     /// CHECK: the state cannot be read now.
     NotNow(StoreError),
@@ -104,6 +104,8 @@ impl Failure {
     pub fn from_store(stage: &'static str, error: StoreError) -> Failure {
         if error.lock_was_lost() {
             Failure::Lock(LockError::Removed { path: error.path })
+        } else if error.outcome == SaveOutcome::NotDecided {
+            Failure::NotNow(error)
         } else {
             Failure::Store { stage, error }
         }
@@ -168,8 +170,8 @@ impl Failure {
                 (code, format!("Check failed: {failure}"), details)
             }
             Failure::StateGone(why) => (
-                Code::Plugin,
-                format!("Check failed: the state is gone: {why}"),
+                Code::TryAgain,
+                format!("Check failed: the state may lack addresses: {why}"),
                 "the next ADD rebuilds it, with every address that the node shows in use"
                     .to_owned(),
             ),

@@ -15,9 +15,8 @@ mod stream_io;
 
 pub use clock::{Timestamp, boot_id, boot_now, shift_boot_clock, sleep_until, wall_now};
 pub use files::{
-    ReadOutcome, check_regular, check_room, create_new, io_reason, open, open_with, overwrite,
-    read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, room,
-    write_refusal,
+    ReadOutcome, check_room, create_new, io_reason, open, overwrite, read_bounded,
+    read_bounded_with, read_no_link, read_text, read_up_to, replace, room, write_refusal,
 };
 pub use flock::{LockOutcome, lock, lock_folder};
 pub use libc_calls::{exit_on_termination_signals, ignore_file_size_signal, stdout_was_closed};

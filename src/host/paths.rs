@@ -49,14 +49,14 @@ impl Paths {
         self.lock_folder().join(format!("{}.fetch", self.name))
     }
 
-    /// The journal of grants and releases in this boot. It is not in the folder of locks, so that
-    /// it survives the loss of that folder.
-    pub fn journal(&self) -> PathBuf {
-        self.under_root(&format!("/var/run/.{}.journal", self.name))
+    /// The second copy of the state. It is not in the folder of locks, so that it survives the loss
+    /// of that folder, and hidden, so that `rm azure-vnet*` does not remove it with the state.
+    pub fn backup(&self) -> PathBuf {
+        self.under_root(&format!("/var/run/.{}.backup", self.name))
     }
 
-    /// The journal and the markers of version 0.2.0.
-    pub fn of_version_0_2_0(&self) -> [PathBuf; 5] {
+    /// The journals and the markers of versions before the backup.
+    pub fn of_earlier_versions(&self) -> [PathBuf; 6] {
         let in_lock_folder =
             |suffix: &str| self.lock_folder().join(format!("{}.{suffix}", self.name));
         [
@@ -65,6 +65,7 @@ impl Paths {
             in_lock_folder("other"),
             in_lock_folder("rebuild"),
             self.under_root(&format!("/var/run/.{}.boot", self.name)),
+            self.under_root(&format!("/var/run/.{}.journal", self.name)),
         ]
     }
 

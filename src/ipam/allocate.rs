@@ -70,7 +70,6 @@ impl Ipam {
             suspect: early_del.map(|n| self.tombstones.remove(n)).and(Some(now)),
             unlisted: record.held().is_some_and(|held| held.unlisted),
         };
-        self.changes.hold(address.addr(), &held);
         record.addr = Some(address.addr());
         let kind = match mem::replace(&mut record.usage, Usage::Held(held)) {
             Usage::Held(_) => GrantKind::Renewed,

@@ -16,10 +16,10 @@ mod rebuild;
 mod reclaim;
 mod record;
 mod release;
-mod replay;
 mod request;
 #[cfg(test)]
 pub(crate) mod testing;
+mod union;
 
 pub use evidence::{
     Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes, UnreadablePart,
@@ -33,9 +33,7 @@ pub use model::{Family, Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
 pub use owner::{Attachment, Claim, NetNs, Owner, Releaser};
 pub use reclaim::{Candidate, Judged, Stale};
-pub use record::{
-    Change, Changes, Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage,
-};
+pub use record::{Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage};
 pub use release::{Freed, Hint};
 pub use request::{
     Grant, GrantKind, Holder, POOL_STAGE, PoolCount, PoolSelector, Refusal, Request,

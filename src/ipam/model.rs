@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Changes, Dropped, Held, Moment, Record, Tombstone, Usage, by_text};
+use super::{Dropped, Held, Moment, Record, Tombstone, Usage, by_text};
 
 /// Everything the state says about addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,8 +23,6 @@ pub struct Ipam {
     pub tombstones: Vec<Tombstone>,
     /// The addresses whose records went with their releases, less than [`TEARDOWN`](super::TEARDOWN) ago.
     pub dropped: Vec<Dropped>,
-    /// The changes of this call so far, for the journal.
-    pub changes: Changes,
 }
 
 /// An address space.

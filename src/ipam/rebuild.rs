@@ -39,7 +39,6 @@ impl Ipam {
         if !found.is_empty() {
             self.generation = generation;
         }
-        self.changes.are_beyond_list = true;
         found
     }
 
@@ -53,7 +52,6 @@ impl Ipam {
                 held.owner = index.owner(address, generation);
             }
         }
-        self.changes.are_beyond_list = true;
     }
 
     /// Whether the kernel or a list shows that a pod uses an address that the pools have.
@@ -85,7 +83,6 @@ impl Ipam {
                 adopted = true;
             }
         }
-        self.changes.are_beyond_list |= adopted;
         adopted
     }
 

@@ -185,7 +185,7 @@ impl Ipam {
                 && index.place(address).is_none()
                 && index.other_address(address, &held.owner).is_none()
         };
-        let freed = self.free_where(is_gone, None);
+        let freed = self.release_where(is_gone, now);
         for (_, usage) in self.usages_mut() {
             match usage {
                 Usage::Free(free) => (free.released, free.releaser) = (None, None),
@@ -195,7 +195,6 @@ impl Ipam {
         self.quarantine = None;
         self.tombstones.clear();
         self.dropped.clear();
-        self.changes.are_beyond_list = true;
         freed.into_iter().map(|freed| freed.address).collect()
     }
 

@@ -92,15 +92,8 @@ impl Ipam {
         if !is_same {
             return false;
         }
-        let address = record.address();
-        let before = Usage::Free(before.clone());
-        let mut is_listed = true;
-        if let Usage::Held(held) = mem::replace(&mut record.usage, before) {
-            is_listed = !held.unlisted;
-            if !self.changes.undo_hold(address, &held) {
-                self.changes.release(address, &held, held.since);
-            }
-        }
+        let is_listed = record.held().is_some_and(|held| !held.unlisted);
+        record.usage = Usage::Free(before.clone());
         let space = self.spaces.get_mut(&grant.space);
         let pool = space.and_then(|space| space.pools.get_mut(&grant.pool));
         if let Some(pool) = pool.filter(|_| !is_listed) {
@@ -164,20 +157,6 @@ impl Ipam {
         select: impl Fn((&str, &str), &Record, &Held) -> bool,
         now: Moment,
     ) -> Vec<Freed> {
-        let freed = self.free_where(select, Some(now));
-        for Freed { address, held, .. } in &freed {
-            self.changes.release(*address, held, now);
-        }
-        self.note_dropped(&freed, now);
-        freed
-    }
-
-    /// Frees the same, and notes nothing.
-    pub(super) fn free_where(
-        &mut self,
-        select: impl Fn((&str, &str), &Record, &Held) -> bool,
-        released: Option<Moment>,
-    ) -> Vec<Freed> {
         let mut freed = Vec::new();
         for (space_name, space) in &mut self.spaces {
             for (pool_name, pool) in &mut space.pools {
@@ -185,9 +164,9 @@ impl Ipam {
                     let names = (space_name.as_str(), pool_name.as_str());
                     let held = record.held().filter(|held| select(names, record, held));
                     let Some(held) = held else { return true };
-                    let releaser = released.and(held.owner.releaser()).map(Box::new);
+                    let releaser = held.owner.releaser().map(Box::new);
                     let free = Usage::Free(Free {
-                        released,
+                        released: Some(now),
                         releaser,
                         ..Free::default()
                     });
@@ -204,6 +183,7 @@ impl Ipam {
                 });
             }
         }
+        self.note_dropped(&freed, now);
         freed
     }
 

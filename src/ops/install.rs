@@ -170,7 +170,7 @@ impl Installation {
                 return Ok(self.refused(&format!("at {path} there is {found}; remove it")));
             }
             Kind::Nothing | Kind::Ours => false,
-            Kind::Other => match ask_version(node.paths(), &self.path) {
+            Kind::Other => match ask_version(&self.path) {
                 Ok(()) => true,
                 Err(_) if force => false,
                 Err(why) => {
@@ -199,7 +199,7 @@ impl Installation {
         let own =
             open(&node.paths().own_executable()).map_err(self.failed("read this executable"))?;
         copy_file(&own, &self.installing, MODE).map_err(self.failed("write the new file"))?;
-        ask_version(node.paths(), &self.installing).map_err(|why| {
+        ask_version(&self.installing).map_err(|why| {
             CommandError(format!(
                 "{}: the new executable {why}. The plugin there is unchanged",
                 self.path.display()
@@ -222,7 +222,7 @@ impl Installation {
         let (path, kept_path) = (self.path.display(), self.kept.display());
         let is_ours = matches!(kind, Kind::This | Kind::Ours);
         let is_another = match kind {
-            Kind::Other => ask_version(node.paths(), &self.path).is_ok(),
+            Kind::Other => ask_version(&self.path).is_ok(),
             kind => kind == Kind::NotAFile,
         };
         if is_another || !is_ours && kept_kind == Kind::Nothing {
@@ -231,7 +231,7 @@ impl Installation {
         }
         let obstacle = match kept_kind {
             Kind::Nothing => Some(format!("no original is kept beside {path}")),
-            Kind::Other => ask_version(node.paths(), &self.kept)
+            Kind::Other => ask_version(&self.kept)
                 .err()
                 .map(|why| format!("{kept_path} is {kept}, which {why}")),
             _ => Some(format!("{kept_path} is {kept}")),

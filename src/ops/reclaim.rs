@@ -119,10 +119,7 @@ impl ReclaimReport {
                     found.freed_of_another_boot.extend(addresses)
                 }
                 Action::Judged(judged) => judged.iter().for_each(|j| found.add(j, now)),
-                Action::Merged(_)
-                | Action::Replayed(_)
-                | Action::Reconciled(..)
-                | Action::SkippedOnHost { .. } => {}
+                Action::Merged(_) | Action::Reconciled(..) | Action::SkippedOnHost { .. } => {}
             }
         }
         // The state has the records in the order of their texts.

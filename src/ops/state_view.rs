@@ -142,7 +142,7 @@ impl StateReport {
         };
         let rebuilt = format!(
             "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it \
-             from the node and the journal of grants; new pods wait {} s{kept}",
+             from the node and the backup; new pods wait {} s{kept}",
             QUARANTINE.as_secs()
         );
         let say = |detail: &str| Some(detail.to_owned());
@@ -175,8 +175,7 @@ impl StateReport {
                 Note,
                 " was lost or damaged:",
                 state.restored.clone(),
-                "no action needed: the journal of grants has all of it, and the next ADD restores \
-                 it at once",
+                "no action needed: the backup has all of it, and the next ADD restores it at once",
             ),
             Condition::Reconcile => (
                 Ok,
@@ -350,7 +349,7 @@ mod tests {
                 report(newer, nothing),
                 "newer-format",
                 Some(Error),
-                "/s: state format 9; this version supports up to 3. Install the newer version that wrote it.",
+                "/s: state format 9; this version supports up to 4. Install the newer version that wrote it.",
             ),
             (
                 StateReport::unreadable("/s".into(), "why".into()),

@@ -76,11 +76,11 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     })
 }
 
-/// Guesses whether there are pools, in the state or in the journal, which decides how long the source may take. The lock is not held.
+/// Guesses whether there are pools, in the state or in the backup, which decides how long the source may take. The lock is not held.
 fn has_pools(context: &Context) -> bool {
     /// A file with a pool is longer than this.
     const SHORT: u64 = 512;
-    let mut files = [StateFile::State, StateFile::Journal].into_iter();
+    let mut files = [StateFile::State, StateFile::Backup].into_iter();
     files.any(|file| context.files().size(file) > Some(SHORT))
 }
 

@@ -52,7 +52,6 @@ pub fn decide(
     let (requests, now) = (inputs.requests, inputs.now);
     if let Some(inventory) = inputs.inventory {
         let merged = state.ipam_mut().merge(inventory);
-        state.ipam_mut().changes.are_beyond_list |= merged.changed;
         // The new addresses may be somebody's whom the state never knew.
         if merged.added > 0 && state.condition == Condition::Ready {
             state.condition = Condition::Reconcile;
@@ -60,6 +59,8 @@ pub fn decide(
         actions.push(Action::Merged(merged));
         state.must_save |= merged.changed;
     }
+    // So that the quarantine begins now, whatever else happens.
+    state.must_save |= state.condition.lost().is_some();
     if let Condition::Lost(loss) = &mut state.condition
         && loss.may_be_fresh
     {
@@ -72,13 +73,7 @@ pub fn decide(
         }
     }
     // The original's states are never empty, and a loss stays pending until there is something to compare.
-    let journaled = state
-        .condition
-        .lost()
-        .and_then(|loss| loss.journaled.as_ref());
-    let is_comparable =
-        !state.is_empty() || journaled.is_some_and(|ipam| ipam.holders().next().is_some());
-    if is_comparable {
+    if !state.is_empty() {
         if is_reconciliation_due(state) {
             let Some(snapshot) = inputs.snapshot else {
                 return Decision::Snapshot(Vec::new());
@@ -186,18 +181,13 @@ fn quarantine_over(state: &State, now: Moment) -> Option<Moment> {
     state.ipam().quarantine.filter(|until| *until <= now)
 }
 
-/// Brings the state in line with the node, and with the journal where grants are missing. The state is
-/// ready afterwards. A state that was ready before leaves its quarantine.
+/// Brings the state in line with the node. The state is ready afterwards. A state that was ready before leaves its quarantine.
 fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
     let evidence = &snapshot.evidence;
     let condition = mem::replace(&mut state.condition, Condition::Ready);
     let ipam = state.ipam_mut();
     match &condition {
         Condition::Lost(loss) => {
-            if let Some(journaled) = &loss.journaled {
-                actions.push(Action::Replayed(ipam.hold_journaled(journaled)));
-            }
-            ipam.replay_holds(&loss.loose);
             ipam.confirm_owners(evidence);
             ipam.quarantine = Some(loss.seen.after(QUARANTINE));
         }

@@ -2,7 +2,6 @@
 
 use tracing::info;
 
-use super::commit::require_known_format;
 use super::context::Context;
 use crate::cni::Call;
 use crate::events::OperationRecord;
@@ -10,7 +9,7 @@ use crate::evidence::Progress;
 use crate::failure::Failure;
 use crate::host::netns;
 use crate::ipam::{Freed, Hint, Moment};
-use crate::state::{LockError, Locked, State};
+use crate::state::{LockError, State};
 
 /// The words that the original's message begins with.
 const STAGE: &str = "Failed to release address";
@@ -37,38 +36,38 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
             Err(error) => return Err(error.into()),
         };
         let mut state = context.open(&mut locked).map_err(store)?;
-        let freed = if state.is_lost_on_disk() {
-            let boot_id = context.boot_id.as_deref();
-            let appended = locked.append_release(&call.attachment, hint(call), boot_id);
-            appended.map_err(store)?
-        } else {
-            let mut freed = release(call, &mut state, context.now());
-            if freed.is_empty() && state.ipam().is_ownerless(hint(call)) {
-                let Some(evidence) = &evidence else {
-                    // The owner is unknown, so the kernel is asked first, without holding the lock.
-                    drop(locked);
-                    evidence = Some(context.node.evidence(&[], &Progress::default()));
-                    continue;
-                };
-                let (attachment, now) = (&call.attachment, context.now());
-                let ipam = state.ipam_mut();
-                freed = ipam.release_ownerless(attachment, hint(call), evidence, now);
+        let mut freed = release(call, &mut state, context.now());
+        if freed.is_empty() && state.ipam().is_ownerless(hint(call)) {
+            let Some(evidence) = &evidence else {
+                // The owner is unknown, so the kernel is asked first, without holding the lock.
+                drop(locked);
+                evidence = Some(context.node.evidence(&[], &Progress::default()));
+                continue;
+            };
+            let (attachment, now) = (&call.attachment, context.now());
+            let ipam = state.ipam_mut();
+            freed = ipam.release_ownerless(attachment, hint(call), evidence, now);
+        }
+        if freed.is_empty() {
+            info!(target: "ipam", "nothing is held.");
+            let is_noted = note_early_del(call, context, &mut state);
+            // Whoever saved the state was killed before the backup had it. A loss of the state would bring its holders back.
+            if state.must_save {
+                context.commit(&mut locked, &mut state).map_err(store)?;
+            } else if is_noted {
+                // Nothing depends on the note.
+                let _ = context.commit(&mut locked, &mut state);
             }
-            if freed.is_empty() {
-                info!(target: "ipam", "nothing is held.");
-                save_early_del(call, context, &mut locked, &mut state);
-                return Ok(());
-            }
-            // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
-            if freed.iter().any(|freed| freed.held.owner.netns().is_none())
-                && let Some(netns) = netns(&context.paths, &call.netns)
-                && let Some(releaser) = netns.releaser(&call.attachment.container_id)
-            {
-                state.ipam_mut().note_teardown(&freed, releaser);
-            }
-            context.commit(&mut locked, &mut state).map_err(store)?;
-            freed
-        };
+            return Ok(());
+        }
+        // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
+        if freed.iter().any(|freed| freed.held.owner.netns().is_none())
+            && let Some(netns) = netns(&context.paths, &call.netns)
+            && let Some(releaser) = netns.releaser(&call.attachment.container_id)
+        {
+            state.ipam_mut().note_teardown(&freed, releaser);
+        }
+        context.commit(&mut locked, &mut state).map_err(store)?;
         // Nobody waits for the lock while the rest is done, and the state is freed.
         drop(locked);
         log_released(freed, record);
@@ -108,16 +107,14 @@ fn release(call: &Call, state: &mut State, now: Moment) -> Vec<Freed> {
     state.ipam_mut().release(&call.attachment, hint(call), now)
 }
 
-/// Saves a note that this DEL may have come before its ADD. Nothing depends on the note, so a failure is ignored.
-fn save_early_del(call: &Call, context: &Context, locked: &mut Locked<'_>, state: &mut State) {
-    let is_writable = require_known_format(state).is_ok() && !state.is_empty();
-    if is_writable
+/// Notes that this DEL may have come before its ADD. Returns whether that is new. A state that is lost is left to the next ADD.
+fn note_early_del(call: &Call, context: &Context, state: &mut State) -> bool {
+    !state.is_newer()
+        && !state.is_empty()
+        && state.condition.lost().is_none()
         && state
             .ipam_mut()
             .note_early_del(&call.attachment, context.now())
-    {
-        let _ = context.commit(locked, state);
-    }
 }
 
 /// Succeeds without the lock, which a read-only file system does not allow, if the attachment holds nothing.

@@ -56,7 +56,8 @@ fn collect(
     let is_cleared = ipam.clear_suspects(&snapshot.evidence, snapshot.began, context.now());
     let is_dead = |judged: &Judged| judged.judgement.verdict == Verdict::Dead;
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(is_dead);
-    let is_changed = !freed.is_empty() || is_cleared || state.has_unsaved_moments();
+    let is_changed =
+        !freed.is_empty() || is_cleared || state.must_save || state.has_unsaved_moments();
     if is_changed {
         context.commit(&mut locked, &mut state).map_err(store)?;
     }

@@ -118,8 +118,6 @@ pub enum Action {
     Merged(Merged),
     /// The state of this condition was compared with the node, which uses these addresses. A state that is ready was in quarantine.
     Reconciled(Condition, Vec<(IpAddr, Owner)>),
-    /// So many addresses are held because an incomplete journal names them.
-    Replayed(usize),
     /// These addresses of an earlier boot were freed.
     FreedAfterReboot(Vec<IpAddr>),
     /// These holders were judged.
@@ -166,9 +164,6 @@ pub(crate) fn log_actions(actions: &[Action]) {
                 info!(target: "ipam", "merged: {added} addresses new, {removed} gone, {unlisted} in use but not listed.");
             }
             Action::Reconciled(condition, found) => log_reconciled(condition, found),
-            Action::Replayed(held) => {
-                info!(target: "ipam", "the journal, which is not complete, holds {held} more addresses.");
-            }
             Action::FreedAfterReboot(freed) => {
                 info!(target: "ipam", "the node was restarted: freed {} addresses of the earlier boot.", freed.len());
             }

@@ -1,6 +1,6 @@
 //! CHECK compares the attachment's addresses with the result of its ADD (SPEC.md, "CHECK: Check container's networking is as
 //! expected"). A runtime may take a failure for permanent and kill the pod. So CHECK waits for no lock, and transient problems, such as
-//! an unreadable state, return code 11.
+//! a state that is being rebuilt, return code 11.
 //!
 //! STATUS reports whether ADDs can be served (SPEC.md, "STATUS: Check plugin status").
 //!
@@ -19,6 +19,7 @@ use crate::cni::{Call, WhenFull};
 use crate::failure::{Failure, message_with_remedy};
 use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
 use crate::source::Source;
+use crate::state::Condition;
 
 /// The most that the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -111,5 +112,11 @@ pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
     }
     let expected = call.previous.as_deref();
     let checked = state.ipam().check_attachment(&call.attachment, expected);
-    checked.map_err(Failure::CheckFailure)
+    // Until the state was compared with the node, and until a quarantine ends, it may lack what a running pod has.
+    let may_lack_addresses =
+        state.condition == Condition::Reconcile || state.ipam().quarantine.is_some();
+    checked.map_err(|failure| match failure {
+        failure if may_lack_addresses => Failure::StateGone(failure.to_string()),
+        failure => Failure::CheckFailure(failure),
+    })
 }

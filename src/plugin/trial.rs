@@ -171,7 +171,7 @@ pub fn lock_obstacle(paths: &Paths) -> Option<LockError> {
 /// # Errors
 /// The disk is full or read-only, or this user may not write there.
 pub fn check_disk(context: &Context) -> Result<(), StoreError> {
-    /// The room that a small state and the journal need, in bytes.
+    /// The room that a small state and its backup need, in bytes.
     const LEAST: usize = 4096;
     let length = context.files().size(StateFile::State).unwrap_or(0);
     let length = usize::try_from(length).unwrap_or(usize::MAX);

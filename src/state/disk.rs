@@ -7,14 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
-
-use super::files::{Files, HeldLock, LockError, OpenJournal, SaveOutcome, StateFile, StoreError};
+use super::files::{Files, HeldLock, LockError, SaveOutcome, StateFile, StoreError};
 use super::lock::{LOCK_TEXT_LIMIT, holder};
 use super::store::MODE;
 use crate::host::{
-    self, LockOutcome, Paths, ReadOutcome, boot_now, check_regular, create_new, open, open_with,
-    read_bounded_with, wall_now,
+    self, LockOutcome, Paths, ReadOutcome, boot_now, create_new, open, read_bounded_with, wall_now,
 };
 use crate::ipam::Moment;
 
@@ -94,7 +91,7 @@ impl Files for Paths {
     fn path(&self, file: StateFile) -> PathBuf {
         match file {
             StateFile::State => self.state(),
-            StateFile::Journal => self.journal(),
+            StateFile::Backup => self.backup(),
             StateFile::Lock => self.lock_file(),
         }
     }
@@ -108,36 +105,19 @@ impl Files for Paths {
         meta.is_file().then_some(meta.len())
     }
 
-    fn read_journal_end(&self, end: &mut [u8]) -> io::Result<()> {
-        let file = open_with(&self.journal(), OFlags::RDONLY | OFlags::NOFOLLOW, MODE)?;
-        read_end(&file, end)?;
-        Ok(())
-    }
-
-    fn open_journal(&self, end: &mut [u8]) -> io::Result<OpenJournal> {
-        let file = open_with(&self.journal(), OFlags::RDWR | OFlags::NOFOLLOW, MODE)?;
-        let length = read_end(&file, end)?;
-        Ok(OpenJournal {
-            length,
-            file: Some(file),
-        })
-    }
-
-    fn append_to_journal(&self, journal: OpenJournal, text: &[u8]) -> io::Result<()> {
-        let file = journal.file.ok_or(io::ErrorKind::NotFound)?;
-        if file.metadata()?.len() != journal.length {
-            return Err(io::Error::other("another call has written to it"));
-        }
-        file.write_all_at(text, journal.length)
-    }
-
-    fn replace_journal(&self, text: &[u8]) -> io::Result<()> {
-        let path = self.journal();
+    fn replace_backup(&self, lock: &dyn HeldLock, text: &[u8]) -> io::Result<()> {
+        let path = self.backup();
         let new = suffixed(&path, ".new");
         let replaced = create_new(&new, MODE)
             .and_then(|mut file| file.write_all(text))
-            .and_then(|()| fs::rename(&new, &path));
-        if replaced.is_err() {
+            .and_then(|()| {
+                if lock.is_current() {
+                    fs::rename(&new, &path)
+                } else {
+                    Err(io::Error::other("the lock was lost"))
+                }
+            });
+        if replaced.is_err() && lock.is_current() {
             // A full disk is not to stay full for it.
             let _ = fs::remove_file(&new);
         }
@@ -200,19 +180,10 @@ impl Files for Paths {
         for left in siblings(&self.state(), digits) {
             let _ = fs::remove_file(left);
         }
-        for left in self.of_version_0_2_0() {
+        for left in self.of_earlier_versions() {
             let _ = fs::remove_file(left);
         }
     }
-}
-
-/// Reads the last bytes of a regular file, as many as `end` has room for. Returns its length.
-fn read_end(file: &File, end: &mut [u8]) -> io::Result<u64> {
-    let meta = file.metadata()?;
-    check_regular(&meta)?;
-    let start = meta.len().checked_sub(end.len() as u64);
-    file.read_exact_at(end, start.ok_or(io::ErrorKind::UnexpectedEof)?)?;
-    Ok(meta.len())
 }
 
 /// Links a state that cannot be read to a name of its own, so that the path is never without a state; a folder, which cannot be linked,
@@ -283,29 +254,4 @@ fn siblings(path: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
         .filter(|n| n.strip_prefix(name).is_some_and(&wanted))
         .map(|n| folder.join(n))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn journal_that_may_only_be_read_shows_its_end() {
-        let root = std::env::temp_dir().join(format!("journal-end-{}", std::process::id()));
-        let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
-        let journal = paths.journal();
-        fs::create_dir_all(journal.parent().unwrap()).unwrap();
-        fs::write(&journal, "base and end").unwrap();
-        fs::set_permissions(&journal, Permissions::from_mode(0o400)).unwrap();
-        let mut end = [0; 3];
-        paths.read_journal_end(&mut end).unwrap();
-        assert_eq!(&end, b"end");
-        let too_short = paths.read_journal_end(&mut [0; 13]).unwrap_err();
-        assert_eq!(too_short.kind(), io::ErrorKind::UnexpectedEof);
-        if !rustix::process::geteuid().is_root() {
-            let refused = paths.open_journal(&mut end).unwrap_err();
-            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-        }
-        fs::remove_dir_all(root).unwrap();
-    }
 }

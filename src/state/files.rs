@@ -2,7 +2,6 @@
 //! node run the same code.
 
 use std::fmt::Debug;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,19 +14,10 @@ use crate::ipam::Moment;
 pub enum StateFile {
     /// The state itself.
     State,
-    /// The journal of grants.
-    Journal,
-    /// The lock file, whose text is the record that proves the journal.
+    /// The backup: the state as it was last saved.
+    Backup,
+    /// The lock file, whose text is the record of the last save.
     Lock,
-}
-
-/// The journal while the lock is held, so that what is appended to is what was read.
-#[derive(Debug)]
-pub struct OpenJournal {
-    /// Its length in bytes.
-    pub length: u64,
-    /// `None` in the tests' memory.
-    pub file: Option<File>,
 }
 
 /// The files of one node, and its clock. `Paths` are the real ones.
@@ -56,31 +46,6 @@ pub trait Files: Debug {
     /// The length of a regular file in bytes; `None` where there is none.
     fn size(&self, file: StateFile) -> Option<u64>;
 
-    /// Reads the last bytes of the journal, as many as `end` has room for. Needs no permission to
-    /// write.
-    ///
-    /// # Errors
-    /// It is shorter, or cannot be read.
-    fn read_journal_end(&self, end: &mut [u8]) -> io::Result<()>;
-
-    /// Opens the journal to append to it, and reads its last bytes as [`Self::read_journal_end`].
-    ///
-    /// # Errors
-    /// It is shorter, or cannot be read and written.
-    fn open_journal(&self, end: &mut [u8]) -> io::Result<OpenJournal>;
-
-    /// Appends to the journal as it was opened.
-    ///
-    /// # Errors
-    /// It has another length, or cannot be written. Part of the text may have been written.
-    fn append_to_journal(&self, journal: OpenJournal, text: &[u8]) -> io::Result<()>;
-
-    /// Replaces the whole journal, without flushing it to the disk.
-    ///
-    /// # Errors
-    /// The system refuses; the old journal is in its place then.
-    fn replace_journal(&self, text: &[u8]) -> io::Result<()>;
-
     /// Replaces the state: written beside it, flushed to the disk, put in its place if the lock is still the one that others would
     /// take, and the folder flushed too. Before that, a state that cannot be read is linked `aside`, under a name with that time.
     ///
@@ -93,7 +58,14 @@ pub trait Files: Debug {
         aside: Option<&str>,
     ) -> Result<(), StoreError>;
 
-    /// Removes the temporary files of killed calls of the original, and the files of version 0.2.0 that the journal replaces.
+    /// Replaces the backup, if the lock is still the one that others would take. It is not flushed to the disk, because after a
+    /// power cut the machine starts again, and no backup of another boot counts.
+    ///
+    /// # Errors
+    /// The system refuses, or the lock was lost; the old backup is in place then.
+    fn replace_backup(&self, lock: &dyn HeldLock, text: &[u8]) -> io::Result<()>;
+
+    /// Removes the temporary files of killed calls of the original, and the files of earlier versions that the backup replaces.
     fn remove_leftovers(&self);
 }
 
@@ -169,6 +141,8 @@ pub enum SaveOutcome {
     LockLost,
     /// The lock was lost after the new state was in place.
     LockLostAfterSave,
+    /// Nothing was decided, because the backup, which would tell what the state lacks, cannot be read now.
+    NotDecided,
 }
 
 impl StoreError {

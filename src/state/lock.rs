@@ -7,7 +7,7 @@ use std::{fmt, fs};
 
 use rustix::fs::{major, minor};
 
-use super::files::{Files, HeldLock, LockError, OpenJournal};
+use super::files::{Files, HeldLock, LockError};
 use crate::host::{Paths, read_text};
 
 /// The most that a call waits for the lock: longer than a burst of calls takes, and shorter than kubelet's timeout.
@@ -20,8 +20,8 @@ pub struct Locked<'f> {
     pub(super) lock: Box<dyn HeldLock + 'f>,
     /// The record of the last save.
     pub(super) text: LockText,
-    /// The journal, where it is in step with the state that was read.
-    pub(super) in_step: Option<OpenJournal>,
+    /// Whether the state and the record agreed when the state was read.
+    pub(super) is_proved: bool,
 }
 
 impl<'f> Locked<'f> {
@@ -37,7 +37,7 @@ impl<'f> Locked<'f> {
             files,
             text: text.map_or(LockText::Other, |text| LockText::parse(&text)),
             lock,
-            in_step: None,
+            is_proved: false,
         })
     }
 }
@@ -90,9 +90,9 @@ pub(super) fn holder(paths: &Paths) -> String {
 const MARK: &str = "azure-vnet-ipam ";
 /// The length of a boot ID.
 const BOOT: usize = 36;
-/// The largest plausible generation. Nothing that counts in microseconds comes near it, so a larger one is damaged.
+/// The largest plausible number of a save. Nothing that counts in microseconds comes near it, so a larger one is damaged.
 pub(super) const MOST_COUNTED: u64 = 1 << 53;
-/// The digits of a generation, wherever its text has a fixed length.
+/// The digits of the number.
 pub(super) const DIGITS: usize = 18;
 /// The most bytes of the lock file that are read: more than a record or a process ID has.
 pub(super) const LOCK_TEXT_LIMIT: usize = 128;
@@ -110,13 +110,13 @@ pub(super) enum LockText {
     Record(LockRecord),
 }
 
-/// A record of the last save, whether or not the journal has it.
+/// The record of the last save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LockRecord {
-    /// The boot; `None` where its ID could not be read.
-    pub boot_id: Option<String>,
-    /// The generation of the save.
-    pub generation: u64,
+    /// The boot.
+    pub boot_id: String,
+    /// The number of the save.
+    pub number: u64,
 }
 
 impl LockText {
@@ -129,21 +129,22 @@ impl LockText {
         }
     }
 
-    /// The record, if it may be of this boot. A boot ID that cannot be read is unknown, never another boot.
-    pub fn record_of(&self, boot_id: Option<&str>) -> Option<&LockRecord> {
+    /// The number in a record of this boot. A boot ID that cannot be read is unknown, never another boot.
+    pub fn number_in(&self, boot_id: Option<&str>) -> Option<u64> {
         match self {
-            LockText::Record(record) if is_same_boot(record.boot_id.as_deref(), boot_id) => {
-                Some(record)
+            LockText::Record(record) if is_same_boot(Some(&record.boot_id), boot_id) => {
+                Some(record.number)
             }
             _ => None,
         }
     }
 
-    /// The generation of a record that is known to be of this boot. It proves a journal that has that save.
-    pub fn proof(&self, boot_id: Option<&str>) -> Option<u64> {
-        let record = self.record_of(boot_id)?;
-        let is_known = boot_id.is_some() && record.boot_id.is_some();
-        is_known.then_some(record.generation)
+    /// The boot of the last save, where this call cannot read the boot ID.
+    pub fn boot_id(&self) -> Option<&str> {
+        match self {
+            LockText::Record(record) => Some(&record.boot_id),
+            LockText::None | LockText::Other => None,
+        }
     }
 }
 
@@ -152,18 +153,22 @@ impl LockRecord {
         let text = std::str::from_utf8(text).ok()?;
         let rest = text.strip_prefix(MARK).filter(|_| text.len() == LENGTH)?;
         let (boot_id, rest) = rest.split_at_checked(BOOT)?;
-        let generation = rest.strip_prefix(' ')?.strip_suffix('\n')?;
+        let number = rest.strip_prefix(' ')?.strip_suffix('\n')?;
         let boot_id = boot_id.trim_end();
+        if boot_id.is_empty() {
+            return None;
+        }
         Some(LockRecord {
-            boot_id: (!boot_id.is_empty()).then(|| boot_id.to_owned()),
-            generation: generation.parse().ok().filter(|n| *n <= MOST_COUNTED)?,
+            boot_id: boot_id.to_owned(),
+            number: number.parse().ok().filter(|n| *n <= MOST_COUNTED)?,
         })
     }
 
-    pub fn print(&self) -> String {
-        let fits = |id: &&str| id.len() <= BOOT && !id.contains(char::is_whitespace);
-        let boot_id = self.boot_id.as_deref().filter(fits).unwrap_or_default();
-        format!("{MARK}{boot_id:BOOT$} {:0DIGITS$}\n", self.generation)
+    /// The text; `None` for what is no boot ID.
+    pub fn print(&self) -> Option<String> {
+        let LockRecord { boot_id, number } = self;
+        let is_boot_id = boot_id.len() <= BOOT && !boot_id.contains(char::is_whitespace);
+        is_boot_id.then(|| format!("{MARK}{boot_id:BOOT$} {number:0DIGITS$}\n"))
     }
 }
 
@@ -181,18 +186,21 @@ mod tests {
 
     const BOOT_ID: &str = "8f3c5c52-0000-4000-8000-000000000001";
 
-    fn record(boot_id: Option<&str>) -> LockRecord {
+    fn record() -> LockRecord {
         LockRecord {
-            boot_id: boot_id.map(str::to_owned),
-            generation: 4_711,
+            boot_id: BOOT_ID.to_owned(),
+            number: 4_711,
         }
     }
 
     #[test]
     fn records_read_back_and_have_one_length() {
-        for boot_id in [Some(BOOT_ID), None] {
-            let record = record(boot_id);
-            let text = record.print();
+        for boot_id in [BOOT_ID, "short"] {
+            let record = LockRecord {
+                boot_id: boot_id.to_owned(),
+                ..record()
+            };
+            let text = record.print().unwrap();
             assert_eq!(text.len(), LENGTH);
             assert_eq!(
                 LockText::parse(text.as_bytes()),
@@ -200,14 +208,20 @@ mod tests {
                 "{text}"
             );
         }
+        let record = LockRecord {
+            boot_id: "not one word".to_owned(),
+            ..record()
+        };
+        assert_eq!(record.print(), None);
     }
 
     #[test]
     fn texts_of_other_calls_are_told_from_those_of_nobody() {
-        let good = record(Some(BOOT_ID)).print();
+        let good = record().print().unwrap();
         let implausible = good.replace(" 0", " 9");
+        let without_boot = good.replace(BOOT_ID, &" ".repeat(BOOT));
         let (longer, torn) = (format!("{good}x"), &good[..20]);
-        for text in ["4711", &longer, torn, &implausible] {
+        for text in ["4711", &longer, torn, &implausible, &without_boot] {
             let parsed = LockText::parse(text.as_bytes());
             assert_eq!(parsed, LockText::Other, "{text:?}");
         }
@@ -218,15 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_record_of_a_known_boot_proves_anything() {
-        let proof = |boot_id, of| LockText::Record(record(boot_id)).proof(of);
-        assert_eq!(proof(Some(BOOT_ID), Some(BOOT_ID)), Some(4_711));
-        for (boot_id, of) in [
-            (Some(BOOT_ID), Some("another")),
-            (Some(BOOT_ID), None),
-            (None, Some(BOOT_ID)),
-        ] {
-            assert_eq!(proof(boot_id, of), None);
-        }
+    fn a_record_is_of_one_boot() {
+        let text = LockText::Record(record());
+        assert_eq!(text.number_in(Some(BOOT_ID)), Some(4_711));
+        assert_eq!(text.number_in(None), Some(4_711), "unknown, never another");
+        assert_eq!(text.number_in(Some("another")), None);
     }
 }

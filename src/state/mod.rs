@@ -1,22 +1,24 @@
-//! The state file: its lock, its text in the original's form with our own key beside it, and its atomic replacement.
+//! The state: its lock, its text in the original's form with our own key beside it, its atomic replacement, and the backup and
+//! the record that show what a state lacks.
 
 mod apply;
+mod condition;
 mod disk;
 mod files;
-mod journal;
+mod judge;
 mod lock;
 mod model;
 mod original;
 mod ours;
 mod record;
-mod settle;
 mod store;
 
 #[doc(hidden)]
 pub use crate::host::ReadOutcome;
+pub use condition::Condition;
 pub use disk::set_aside_before;
-pub use files::{Files, HeldLock, LockError, OpenJournal, SaveOutcome, StateFile, StoreError};
+pub use files::{Files, HeldLock, LockError, SaveOutcome, StateFile, StoreError};
 pub use lock::{LockHolder, Locked, WAIT, holder_now};
-pub use model::{Condition, State, WriteStamp};
+pub use model::{State, WriteStamp};
 pub use ours::{FORMAT, Loss, QUARANTINE};
 pub use store::{MODE, view};

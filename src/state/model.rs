@@ -7,6 +7,7 @@ use std::mem;
 use serde_json::value::RawValue;
 
 use super::apply::{Trust, judge_moments};
+use super::condition::Condition;
 use super::lock::is_same_boot;
 use super::original::Original;
 use super::ours::{FORMAT, KEY, Loss, NEW_BOOT, Ours, PoolFacts, PoolRecords, RawDropped};
@@ -33,11 +34,11 @@ pub struct State {
     pub key_unreadable: Option<String>,
     /// Whether it differs from what the file has, or should have.
     pub must_save: bool,
-    /// How the state was lost, where the journal has restored it.
+    /// How the state was lost, where the backup has restored it.
     pub restored: Option<String>,
     /// Why the file is no state, if so; it is kept aside when it is replaced.
     pub corrupt: Option<String>,
-    /// The newest generation of this boot that the record or the journal names.
+    /// The newest number of this boot that the record or the backup has.
     pub seen: u64,
     /// The boot that our key is of, if it is known.
     pub(super) boot_id: Option<String>,
@@ -92,9 +93,6 @@ impl State {
         if let Some((facts, trust)) = trusted {
             facts.apply(&mut state.original, trust);
         }
-        if state.is_empty() && state.condition == Condition::Reconcile {
-            state.condition = Condition::Ready;
-        }
         Ok(state)
     }
 
@@ -133,12 +131,10 @@ impl State {
                 seen: loss.seen.min(now),
                 ..loss
             }),
-            (_, Some(pending)) if pending != NEW_BOOT => Condition::Reconcile,
-            // What the original wrote may be of this boot.
-            (_, pending) if (pending.is_some() || !is_same_boot) && !self.other_wrote_last => {
-                Condition::NewBoot
-            }
-            (_, _) => Condition::Ready,
+            (_, None) => Condition::Ready,
+            // In an unknown boot nothing is freed.
+            (_, Some(NEW_BOOT)) if boot_id.is_some() => Condition::NewBoot,
+            (_, Some(_)) => Condition::Reconcile,
         };
         let refreshed = found.refreshed.filter(|at| is_same_boot && *at <= now.0);
         self.refreshed = refreshed.map(Moment);
@@ -167,9 +163,14 @@ impl State {
         records.any(|record| is_new(&record.usage))
     }
 
-    /// Whether the file was lost, even if the journal has restored the state.
-    pub fn is_lost_on_disk(&self) -> bool {
-        self.restored.is_some() || self.condition.lost().is_some()
+    /// Whether a newer version of this program wrote it.
+    pub fn is_newer(&self) -> bool {
+        matches!(self.condition, Condition::Newer { .. })
+    }
+
+    /// Whether it has pools, or a key of ours. An empty document says no more than a missing file.
+    pub(super) fn says_something(&self) -> bool {
+        self.saved.is_some() || self.is_newer() || !self.is_empty()
     }
 
     /// Whether nothing shows that there was another one before it. Without our key, it reads so again.
@@ -262,37 +263,6 @@ impl State {
     }
 }
 
-/// What a state is worth, and so what must be done before it can be relied on. What is not done is kept in the state.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Condition {
-    /// It knows every grant.
-    #[default]
-    Ready,
-    /// There was none, and neither files, nor the node, nor the source show that one was lost.
-    Fresh,
-    /// It must be compared with the node: the original wrote it, which may have started from nothing; or it may be an old copy.
-    Reconcile,
-    /// It is of another boot: what the node does not show is to be freed.
-    NewBoot,
-    /// Grants are missing in it.
-    Lost(Loss),
-    /// A newer version of this program wrote it. Only releases are safe.
-    Newer {
-        /// Its format version.
-        format: u64,
-    },
-}
-
-impl Condition {
-    /// Why grants are missing, if any are.
-    pub fn lost(&self) -> Option<&Loss> {
-        match self {
-            Condition::Lost(loss) => Some(loss),
-            _ => None,
-        }
-    }
-}
-
 /// The original's key.
 pub const IPAM: &str = "IPAM";
 
@@ -362,7 +332,7 @@ mod tests {
 
     use super::*;
     use crate::ipam::testing::{attachment, record, request, with_pools};
-    use crate::ipam::{Changes, Dropped, Hint, NetNs, Owner, Request};
+    use crate::ipam::{Dropped, Hint, NetNs, Owner, Request};
 
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
@@ -424,8 +394,6 @@ mod tests {
                 Usage::Free(free) => free.on_host = true,
             }
         }
-        // The changes are for the journal; the state does not keep them.
-        state.ipam_mut().changes = Changes::default();
         let text = print(&mut state);
         let mut again = parse(&text);
         assert_eq!(again.ipam(), state.ipam());
@@ -470,7 +438,7 @@ mod tests {
             (json!([]), true),
             (json!({ "format": 0 }), true),
             (
-                json!({ "format": 3, "records": { "local": { "10.1.0.0/16": { "x": {} } } } }),
+                json!({ "format": 4, "records": { "local": { "10.1.0.0/16": { "x": {} } } } }),
                 true,
             ),
             // That of an older version is as good as none.

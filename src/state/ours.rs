@@ -13,15 +13,14 @@ use crate::codec::{
     self, Cursor, Layout, Out, ParseError, Print, Read, go_json, object, print_map,
 };
 use crate::ipam::{
-    Change, Free, Held, Ipam, Moment, NetNs, Owner, Record, Releaser, Space, Tombstone, Usage,
-    by_text,
+    Free, Held, Ipam, Moment, NetNs, Owner, Record, Releaser, Space, Tombstone, Usage, by_text,
 };
 
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";
 
 /// The format version of our key. Of a newer one only releases are written; an older one reads as if there were none.
-pub const FORMAT: u64 = 3;
+pub const FORMAT: u64 = 4;
 
 /// The word for a state of another boot that is not compared with the node yet.
 pub(super) const NEW_BOOT: &str = "newBoot";
@@ -60,17 +59,13 @@ object! { exact lines
     }
 }
 
-/// The loss of a state that the journal could not make good.
+/// The loss of a state that no backup could make good.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loss {
     /// How it is known.
     pub why: String,
     /// When it was first seen. Every ADD of that time is complete [`QUARANTINE`] later.
     pub seen: Moment,
-    /// What the journal holds, although it may lack some of it.
-    pub journaled: Option<Box<Ipam>>,
-    /// The changes in lines of the journal behind a gap, for the addresses of which its base has no pool.
-    pub loose: Vec<Change>,
     /// Whether nothing shows that there ever was a state. The node and the source can prove then that there was none.
     pub may_be_fresh: bool,
 }

@@ -151,7 +151,7 @@ fn every_source_refuses_oversized_answers() {
             }
             let _ = std::fs::remove_file(node.state_path());
             let _ = std::fs::remove_dir_all(node.path("/var/run/azure-vnet"));
-            node.remove_journal();
+            node.remove_backup();
         }
     }
 }
@@ -316,15 +316,16 @@ fn implausible_numbers_in_other_files_are_treated_as_damage() {
     let boot = "8f3c5c52-0000-4000-8000-000000000001";
     let most = u64::MAX;
     let lock = "azure-vnet/azure-vnet-ipam.lock";
-    let journal = ".azure-vnet-ipam.journal";
-    let header = "azure-vnet-ipam-journal 2";
+    let backup = ".azure-vnet-ipam.backup";
+    let key = |number: &str| {
+        format!(
+            "{{\"azure-vnet-ipam\": {{\"format\": 4, \"bootId\": \"{boot}\", \"generation\": {number}}}}}"
+        )
+    };
     for (file, text) in [
         (lock, format!("azure-vnet-ipam {boot} {}\n", "9".repeat(18))),
-        (journal, format!("{header} {boot} {most} {most:x}\n")),
-        (
-            journal,
-            format!("{header} {boot} 2 {most:x}\n{{}} {}\n", "9".repeat(18)),
-        ),
+        (backup, key(&most.to_string())),
+        (backup, key(&"9".repeat(18))),
         (
             "azure-vnet/azure-vnet-ipam.fetch",
             format!("{{\"bootId\": \"{boot}\", \"answered\": {most}, \"failed\": {most}}}"),
@@ -370,7 +371,7 @@ fn first_reconcile_after_the_original_takes_linear_time() {
 }
 
 #[test]
-fn journal_rebuilds_a_state_of_many_subnets_in_time() {
+fn backup_restores_a_large_state_in_time() {
     const HELD: u32 = 60_000;
     let last = u16::try_from(HELD + 5).unwrap();
     let (node, _wire) = Node::with_wire("holders", Reply::Xml(xml(4..last)));

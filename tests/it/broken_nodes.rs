@@ -143,16 +143,16 @@ broken_nodes! {
     state_is_full_of_zeros {
         kind: "corrupt",
     }
-    state_is_corrupt_and_there_is_no_journal {
+    state_is_corrupt_and_there_is_no_backup {
         kind: "corrupt",
-        broken_by: "rm /var/run/.azure-vnet-ipam.journal",
+        broken_by: "rm /var/run/.azure-vnet-ipam.backup",
         findings: &["state"],
         add: Add::Waits,
         heals_after: 61,
     }
-    state_and_journal_are_deleted {
+    state_and_backup_are_deleted {
         screen: true,
-        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/.azure-vnet-ipam.journal",
+        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/.azure-vnet-ipam.backup",
         findings: &["state"],
         add: Add::Waits,
         heals_after: 61,
@@ -167,19 +167,19 @@ broken_nodes! {
         broken_by: "rm -r /var/run/azure-vnet",
     }
     quarantine_is_running {
-        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/.azure-vnet-ipam.journal; add x >/dev/null; true",
+        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/.azure-vnet-ipam.backup; add x >/dev/null; true",
         findings: &["state"],
         add: Add::Waits,
         heals_after: 61,
     }
     state_of_another_node_is_copied_in {
-        broken_by: "sed -i 's/10\\.224\\./10.99./g; s/\"bootId\": \"[^\"]*\"/\"bootId\": \"another\"/' /var/run/azure-vnet-ipam.json; rm -r /var/run/azure-vnet /var/run/.azure-vnet-ipam.journal",
+        broken_by: "sed -i 's/10\\.224\\./10.99./g; s/\"bootId\": \"[^\"]*\"/\"bootId\": \"another\"/' /var/run/azure-vnet-ipam.json; rm -r /var/run/azure-vnet /var/run/.azure-vnet-ipam.backup",
     }
     old_copy_is_restored {
         broken_by: "cp /var/run/azure-vnet-ipam.json /run/old; add web-4 >/dev/null; add web-5 >/dev/null; cp /run/old /var/run/azure-vnet-ipam.json",
     }
-    old_copy_is_restored_without_a_journal {
-        broken_by: "cp /var/run/azure-vnet-ipam.json /run/old; add web-4 >/dev/null; cp /run/old /var/run/azure-vnet-ipam.json; rm /var/run/.azure-vnet-ipam.journal",
+    old_copy_is_restored_without_a_backup {
+        broken_by: "cp /var/run/azure-vnet-ipam.json /run/old; add web-4 >/dev/null; cp /run/old /var/run/azure-vnet-ipam.json; rm /var/run/.azure-vnet-ipam.backup",
         findings: &["state"],
         add: Add::Waits,
         heals_after: 61,
@@ -197,16 +197,16 @@ broken_nodes! {
     the_original_wrote_and_this_plugin_is_installed_again {
         broken_by: "sed -i '0,/\"TimeStamp\": \"[^\"]*/s//\"TimeStamp\": \"2026-01-01 00:00:00 +0000 UTC/' /var/run/azure-vnet-ipam.json; $OURS check --all | grep 'the original plugin wrote it after'",
     }
-    journal_is_a_folder {
-        broken_by: "rm /var/run/.azure-vnet-ipam.journal; mkdir /var/run/.azure-vnet-ipam.journal",
+    backup_is_a_folder {
+        broken_by: "rm /var/run/.azure-vnet-ipam.backup; mkdir /var/run/.azure-vnet-ipam.backup",
         findings: &["state"],
     }
-    journal_is_immutable {
-        broken_by: "chattr +i /var/run/.azure-vnet-ipam.journal",
+    backup_is_immutable {
+        broken_by: "chattr +i /var/run/.azure-vnet-ipam.backup",
         findings: &["state"],
     }
-    journal_is_a_read_only_mount {
-        broken_by: "cd /var/run; mount --bind .azure-vnet-ipam.journal .azure-vnet-ipam.journal; mount -o remount,bind,ro .azure-vnet-ipam.journal",
+    backup_is_a_read_only_mount {
+        broken_by: "cd /var/run; mount --bind .azure-vnet-ipam.backup .azure-vnet-ipam.backup; mount -o remount,bind,ro .azure-vnet-ipam.backup",
         findings: &["state"],
     }
     state_is_a_folder {

@@ -372,7 +372,7 @@ fn multus_gets_an_address_in_each_network_of_a_pod() {
     }
     host.verb("check", "multus", "pod");
     // Multus keeps libcni's cache elsewhere: only the node shows who has them.
-    sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.journal && ip netns add other");
+    sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.backup && ip netns add other");
     host.failure(host.cnitool("add", "azure-ipam", "other"));
     assert_eq!(host.held(), held);
     host.del("multus", "pod");
@@ -448,7 +448,7 @@ fn other_main_plugins_get_addresses() {
         assert!(shown.contains(&format!(" {address}/")), "{name}: {shown}");
         host.verb("check", &name, &name);
         // Only the node shows who has it.
-        sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.journal");
+        sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.backup");
         sh(&format!("ip netns add {name}-2"));
         host.failure(host.cnitool("add", "azure-ipam", &format!("{name}-2")));
         assert_eq!(host.held(), [address.as_str()], "{name}");

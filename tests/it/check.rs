@@ -214,11 +214,11 @@ fn small_trouble_is_reported() {
     fs::remove_file(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     fs::create_dir(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     assert_finding(&node, "log warning: is not a file -> mv ");
-    // Without journal and record, only the key is lost.
-    node.remove_journal();
+    // Without backup and record, only the key is lost.
+    node.remove_backup();
     fs::remove_file(node.lock_path()).unwrap();
     let mut state = node.state();
-    state["azure-vnet-ipam"] = json!({ "format": 3, "records": 7 });
+    state["azure-vnet-ipam"] = json!({ "format": 4, "records": 7 });
     fs::write(node.state_path(), state.to_string()).unwrap();
     assert_finding(
         &node,

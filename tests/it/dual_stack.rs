@@ -58,7 +58,7 @@ fn lost_state_is_rebuilt_with_both_families() {
     assert_eq!(host.held().len(), 4);
     // Without a state, addresses of both families that the kernel shows are held.
     std::fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
-    std::fs::remove_file("/run/.azure-vnet-ipam.journal").unwrap();
+    std::fs::remove_file("/run/.azure-vnet-ipam.backup").unwrap();
     sh("ip netns add pod3");
     let waiting = host.cnitool("add", NET, "pod3");
     assert!(!waiting.status.success(), "{waiting:?}");

@@ -271,7 +271,7 @@ fn failed_adds_leave_nothing_held() {
 fn lost_state_is_rebuilt_in_bridge_mode() {
     on_a_node(BRIDGE, 5..12, |node| {
         let (one, two) = (node.add(1), node.add(2));
-        // The journal of grants is there.
+        // The backup is there.
         fs::remove_file(STATE).unwrap();
         let three = node.add(3);
         let all = node.expected([(1, &*one), (2, &*two), (3, &*three)]);
@@ -279,7 +279,7 @@ fn lost_state_is_rebuilt_in_bridge_mode() {
         // It is gone, too: azure-vnet reports that the pod must wait, and leaves the state alone.
         let lose = || {
             fs::remove_file(STATE).unwrap();
-            fs::remove_file("/run/.azure-vnet-ipam.journal").unwrap();
+            fs::remove_file("/run/.azure-vnet-ipam.backup").unwrap();
         };
         lose();
         let (_, why) = message(&node.try_add(4));

@@ -43,7 +43,7 @@ const UNLISTED: &str = "10.224.0.200";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum File {
     State,
-    Journal,
+    Backup,
     Lock,
     /// The folder of the lock with everything in it. It can only be removed.
     LockFolder,
@@ -60,17 +60,6 @@ enum Damage {
     Nulled,
     /// As by an original that started from nothing: our key is missing, and every record is free.
     Forgotten,
-    /// The first byte is changed.
-    FirstLineDamaged,
-    /// The line before the last one is missing, or has a changed byte.
-    LineRemoved,
-    LineDamaged,
-    /// The last two lines are missing.
-    EndRemoved,
-    /// The last `true` is `null`, which reads as `false`.
-    FlagDamaged,
-    /// The first `true` is `null`.
-    BaseDamaged,
     /// The boot ID in it is another one.
     OtherBoot,
 }
@@ -84,6 +73,8 @@ enum Refusal {
     NoPools,
     /// The lock file was removed during the call.
     LockLost,
+    /// The backup cannot be read now.
+    NotNow,
     /// For any reason.
     Any,
 }
@@ -103,14 +94,14 @@ enum Step {
     Stops(Pod),
     /// A DEL that succeeds. What the main plugin configured stays: the teardown is slow, or fails.
     Del(Pod),
+    /// A DEL that fails, because the backup cannot be read now.
+    DelFails(Pod),
     /// A DEL that names the address.
     DelNaming(Pod, &'static str),
     /// A GC by a runtime that knows these pods.
     Gc(&'static [Pod]),
     /// What the file system refuses to the next call.
     Fails(Fault),
-    /// The same with [`Fault::JournalStopsAfter`]. The history is repeated with each number of bytes, until the append fits.
-    AppendStops,
 
     /// The original grants this address. It starts from an empty state when there is none.
     OriginalAdd(Pod, &'static str),
@@ -149,8 +140,6 @@ enum Step {
     Remove(&'static [File]),
     /// A file is lost in each way of [`History::damages`]; removed if there are none.
     Lose(File),
-    /// Text is added at the end of the file.
-    Append(File, &'static str),
     /// Copies these files under a name. A missing file is missing in the copy, too.
     Keep(u8, &'static [File]),
     PutBack(u8, &'static [File]),
@@ -160,8 +149,6 @@ enum Step {
     Held(&'static str),
     HeldByNobodyKnown(&'static str),
     Free(&'static str),
-    /// The file is as it was kept under this name.
-    Unchanged(u8, File),
     /// No temporary file is left.
     NoLeftovers,
 
@@ -205,7 +192,7 @@ impl History {
     }
 
     fn has_faults(&self) -> bool {
-        let fails = |step: &Step| matches!(step, Step::Fails(_) | Step::AppendStops);
+        let fails = |step: &Step| matches!(step, Step::Fails(_));
         self.steps.iter().any(fails)
     }
 }

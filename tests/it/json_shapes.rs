@@ -181,7 +181,7 @@ fn show_json_has_its_shape() {
     assert_output_has_shape(&node, "events --json", 0, "show-events");
     let fresh = Node::new("shapes-fresh");
     assert_output_has_shape(&fresh, "show -o json", 0, "show-fresh");
-    node.remove_journal();
+    node.remove_backup();
     node.put("/var/run/azure-vnet-ipam.json", "{");
     assert_output_has_shape(&node, "show --json", 0, "show-corrupt");
 }
@@ -241,7 +241,7 @@ fn release_json_has_its_shape() {
 fn export_json_has_its_shape() {
     let (node, _wire) = node_with_history("shapes-export");
     assert_output_has_shape(&node, "export", 0, "export");
-    node.remove_journal();
+    node.remove_backup();
     node.put("/var/run/azure-vnet-ipam.json", "{");
     assert_output_has_shape(&node, "export", 0, "export-corrupt");
 }

@@ -33,16 +33,7 @@ fn kill_at_every_system_call<'a>(
 fn files_are_written_in_their_order() {
     let (node, _wire) = node();
     let trace = node.path("/trace");
-    const APPENDED: &[&str] = &["journal appended"];
-    const REPLACED: &[&str] = &["journal written", "journal in place"];
-    for (command, container_id, journal) in [
-        ("ADD", "c3", APPENDED),
-        ("DEL", "c2", APPENDED),
-        ("ADD", "c4", REPLACED),
-    ] {
-        if journal == REPLACED {
-            node.remove_journal();
-        }
+    for (command, container_id) in [("ADD", "c3"), ("DEL", "c2")] {
         let calls = "trace=fsync,rename,renameat,renameat2,write,pwrite64";
         let words = ["strace", "-f", "-qq", "-y", "-e", calls, "-o"].map(Path::new);
         let call = node.call(command, container_id);
@@ -60,9 +51,14 @@ fn files_are_written_in_their_order() {
                     ("flushed", is("fsync(", "azure-vnet-ipam.json.new>")),
                     ("in place", is("rename", "azure-vnet-ipam.json.new\"")),
                     ("folder flushed", is("fsync(", "/var/run>")),
-                    (APPENDED[0], is("pwrite64(", "azure-vnet-ipam.journal>")),
-                    (REPLACED[0], is("write(", "azure-vnet-ipam.journal.new>")),
-                    (REPLACED[1], is("rename", "azure-vnet-ipam.journal.new\"")),
+                    (
+                        "backup written",
+                        is("write(", "azure-vnet-ipam.backup.new>"),
+                    ),
+                    (
+                        "backup in place",
+                        is("rename", "azure-vnet-ipam.backup.new\""),
+                    ),
                     ("recorded", is("pwrite64(", "azure-vnet-ipam.lock>")),
                     ("printed", is("write(1<", "")),
                 ]
@@ -71,8 +67,7 @@ fn files_are_written_in_their_order() {
             })
             .collect();
         let mut expected = vec!["written", "flushed", "in place", "folder flushed"];
-        expected.extend(journal);
-        expected.push("recorded");
+        expected.extend(["backup written", "backup in place", "recorded"]);
         if command == "ADD" {
             expected.push("printed");
         }
@@ -80,9 +75,9 @@ fn files_are_written_in_their_order() {
     }
 }
 
-/// Restores state, journal and lock text.
+/// Restores state, backup and lock text.
 fn restore_before_each_kill(node: &Node) -> impl Fn() {
-    let paths = [node.state_path(), node.journal_path(), node.lock_path()];
+    let paths = [node.state_path(), node.backup_path(), node.lock_path()];
     let before = paths.map(|path| (fs::read(&path).unwrap(), path));
     move || {
         for (text, path) in &before {
@@ -111,7 +106,7 @@ fn kill_add(node: &Node, again: impl Fn()) {
             assert_eq!(held.len(), 3, "{at}: {held:?}");
             assert_eq!(held[&address], "c3", "{at}");
             assert_eq!(node.leftover_files(), [""; 0], "{at}");
-            // The journal is complete again.
+            // The backup is the last save again.
             fs::remove_file(node.state_path()).unwrap();
             node.add("c3").success();
             node.del("c3").assert_no_output();
@@ -129,12 +124,12 @@ fn add_survives_a_kill_at_every_system_call() {
 
 #[test]
 #[ignore = "needs strace"]
-fn add_that_replaces_the_journal_survives_a_kill_at_every_system_call() {
+fn add_without_a_backup_survives_a_kill_at_every_system_call() {
     let (node, _wire) = node();
     let restore = restore_before_each_kill(&node);
     kill_add(&node, || {
         restore();
-        node.remove_journal();
+        node.remove_backup();
     });
 }
 
@@ -195,7 +190,7 @@ fn rebuilding_add_survives_a_kill_at_every_system_call() {
                 fs::remove_file(run.join(name)).unwrap();
             }
             fs::write(&path, damage).unwrap();
-            node.remove_journal();
+            node.remove_backup();
         };
         kill_at_every_system_call(
             &node,

@@ -67,7 +67,7 @@ fn path_with_a_reused_process_id_keeps_nobody_alive() {
     pods.node
         .cache("azure", "two", "eth0", &of_another_pod, &[&two]);
     fs::remove_file(pods.node.state_path()).unwrap();
-    pods.node.remove_journal();
+    pods.node.remove_backup();
     pods.add("new").error();
     let held: Vec<_> = pods.held().into_iter().collect();
     assert_eq!(held, [(two, "two".to_owned())]);
@@ -113,7 +113,7 @@ fn user_namespace_reserves_no_address() {
     let one = pods.start("one");
     let _user = start_user_namespace_with(&POOL);
     fs::remove_file(pods.node.state_path()).unwrap();
-    pods.node.remove_journal();
+    pods.node.remove_backup();
     pods.add("new").error();
     let held: Vec<_> = pods.held().into_keys().collect();
     assert_eq!(held, [one], "what a pod has, though a user has it too");
@@ -125,7 +125,7 @@ fn user_namespace_reserves_no_address() {
     pods.remove_without_del("one");
     fs::remove_file(pods.node.state_path()).unwrap();
     fs::remove_dir_all(pods.node.path("/var/run/azure-vnet")).unwrap();
-    pods.node.remove_journal();
+    pods.node.remove_backup();
     pods.add("new").success();
 }
 
@@ -169,7 +169,7 @@ fn pod_with_user_namespace_keeps_its_address() {
     assert_eq!(pods.held()[&address], "one", "not the one that is gone");
     pods.write_cache_entry("one", &address);
     fs::remove_file(pods.node.state_path()).unwrap();
-    pods.node.remove_journal();
+    pods.node.remove_backup();
     pods.add("new").error();
     let held: Vec<_> = pods.held().into_iter().collect();
     assert_eq!(held, [(address, "one".to_owned())]);

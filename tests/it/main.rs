@@ -12,6 +12,7 @@
 
 #[cfg(feature = "tls")]
 mod apiserver;
+mod backup;
 mod bounds;
 mod broken_nodes;
 mod build_info;
@@ -30,7 +31,7 @@ mod harness;
 mod hidden;
 mod histories;
 mod install;
-mod journal;
+
 mod json_shapes;
 mod kill;
 #[cfg(feature = "tls")]

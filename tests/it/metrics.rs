@@ -135,7 +135,7 @@ fn missing_state_has_no_pools() {
 fn corrupt_state_still_yields_other_metrics() {
     let node = node_with_history("damaged");
     let before = parse(&text(&node));
-    node.remove_journal();
+    node.remove_backup();
     for damage in [&b"{\"IPAM\": "[..], b"\xff\xfe", b"[]"] {
         fs::write(node.state_path(), damage).unwrap();
         let figures = parse(&text(&node));
@@ -155,7 +155,7 @@ fn lost_state_and_old_stamps_are_reported() {
     let (node, _wire) = Node::with_wire("lost", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     fs::remove_file(node.state_path()).unwrap();
-    node.remove_journal();
+    node.remove_backup();
     let figures = parse(&text(&node));
     assert_eq!(figures["state_readable"], 0.0);
     assert!(!figures.keys().any(|series| series.starts_with("pool_")));

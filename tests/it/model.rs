@@ -2,7 +2,7 @@
 //! files, a changing source, unreadable lists, the original in turn with us on one file. They are compared with a model that
 //! knows who is alive.
 //!
-//! The plugin's own ADD, DEL, GC and reclaim run on real state and journal text. Disk, kernel and clock are in memory.
+//! The plugin's own ADD, DEL, GC and reclaim run on real texts of state, backup and record. Disk, kernel and clock are in memory.
 
 mod enumerate;
 mod events;

@@ -28,7 +28,7 @@ fn node_with_a_pod(name: &str) -> (Node, WireServer) {
 fn pending_rebuild_waits_for_source() {
     let (node, mut wire) = node_with_a_pod("slowsource");
     fs::remove_file(node.state_path()).unwrap();
-    node.remove_journal();
+    node.remove_backup();
     wire.stop();
     node.add("c2").error();
     wire.set(Reply::After(

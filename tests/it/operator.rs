@@ -171,7 +171,7 @@ fn read_only_commands_touch_nothing() {
     node.advance_clock(7200);
     look("an old state", GOOD);
     let good = node.state_bytes();
-    node.remove_journal();
+    node.remove_backup();
     for (what, bytes) in [
         ("zeros", vec![0; 4096]),
         ("half", good[..good.len() / 2].to_vec()),

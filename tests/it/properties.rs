@@ -6,7 +6,7 @@ use azure_vnet_ipam::source::parse;
 use azure_vnet_ipam::state::{State, WriteStamp};
 use proptest::prelude::*;
 
-const SAVED: &[u8] = include_bytes!("../../testdata/states/format-3.json");
+const SAVED: &[u8] = include_bytes!("../../testdata/states/format-4.json");
 const BOOT_ID: Option<&str> = Some("8f3c5c52-0000-4000-8000-000000000001");
 
 #[test]

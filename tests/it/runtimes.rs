@@ -390,8 +390,8 @@ fn pod_with_users_of_its_own_is_seen() {
     let pod: Value = serde_json::from_slice(&pod).unwrap();
     let map = fs::read_to_string(format!("/proc/{}/uid_map", pod["info"]["pid"])).unwrap();
     assert!(map.contains(" 1000000 "), "{map}");
-    // Without state and journal, only the node shows that the pod has its address. New ones are not given at once.
-    sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.journal");
+    // Without state and backup, only the node shows that the pod has its address. New ones are not given at once.
+    sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.backup");
     assert!(!containerd.run_pod(2));
     assert_eq!(containerd.host.held(), before);
     containerd.remove_pods();

@@ -58,7 +58,7 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
     for file in [
         "/var/run/azure-vnet/azure-vnet-ipamv6.lock",
         "/var/run/azure-vnet/azure-vnet-ipamv6.fetch",
-        "/var/run/.azure-vnet-ipamv6.journal",
+        "/var/run/.azure-vnet-ipamv6.backup",
         "/var/run/azure-vnet/azure-vnet-ipamv6.events",
         "/var/log/azure-vnet-ipamv6.log",
     ] {

@@ -26,8 +26,8 @@ const OPENED: [&str; 19] = [
     "/sys/class/net/eth0/flags",
     "/var/lib/cni/results/azure-c9-eth0",
     "/var/log/azure-vnet-ipam.log",
-    "/var/run/.azure-vnet-ipam.journal",
-    "/var/run/.azure-vnet-ipam.journal.new",
+    "/var/run/.azure-vnet-ipam.backup",
+    "/var/run/.azure-vnet-ipam.backup.new",
     "/var/run/azure-vnet-ipam.json",
     "/var/run/azure-vnet-ipam.json.new",
     "/var/run/azure-vnet.json",
@@ -226,7 +226,7 @@ fn every_file_is_private_whatever_the_umask() {
     }
     check();
     let made = [
-        ".azure-vnet-ipam.journal",
+        ".azure-vnet-ipam.backup",
         "azure-vnet-ipam.events",
         "azure-vnet-ipam.fetch",
         "azure-vnet-ipam.json",
@@ -257,8 +257,8 @@ fn links_to_foreign_files_are_not_followed() {
     for name in [
         "/var/log/azure-vnet-ipam.log",
         "/var/run/azure-vnet/azure-vnet-ipam.events",
-        "/var/run/.azure-vnet-ipam.journal",
-        "/var/run/.azure-vnet-ipam.journal.new",
+        "/var/run/.azure-vnet-ipam.backup",
+        "/var/run/.azure-vnet-ipam.backup.new",
     ] {
         let node = node();
         node.put("/victim", "secret");

@@ -68,7 +68,7 @@ fn gc_keeps_valid_and_young_records_and_other_networks() {
     assert!(details.contains("10.224.0.5 of container c1"), "{details}");
     assert_eq!(node.held().len(), 1);
     // Without a state there is nothing to free.
-    node.remove_journal();
+    node.remove_backup();
     for state in ["", "{ half"] {
         fs::write(node.state_path(), state).unwrap();
         gc(nothing.clone()).assert_no_output();
@@ -103,7 +103,7 @@ fn status_is_ready_while_adds_can_be_served() {
     let ready_lines = node.log()[log.len()..].matches("STATUS").count();
     assert_eq!(ready_lines, 1, "only problems are logged");
     // The next ADD rebuilds a corrupt state, if the source answers.
-    node.remove_journal();
+    node.remove_backup();
     fs::write(node.state_path(), "{ half").unwrap();
     status(&node, json!({})).run().assert_no_output();
     wire.set(Reply::Status(500, String::new()));

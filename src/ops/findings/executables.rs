@@ -34,7 +34,7 @@ impl Executables {
             let kinds = file.plugins.iter().map(Plugin::kind).chain([ours]);
             for kind in kinds.filter(|kind| !kind.is_empty() && !kind.contains('/')) {
                 let path = executables.folder.join(kind);
-                let examined = || examine_one(paths, &path, kind == ours);
+                let examined = || examine_one(&path, kind == ours);
                 let entry = executables.found.entry(kind.to_owned());
                 entry.or_insert_with(examined);
             }
@@ -61,7 +61,7 @@ fn our_kind(plugin: &Plugin) -> &str {
     plugin.ipam_kind().unwrap_or(plugin.kind())
 }
 
-fn examine_one(paths: &Paths, path: &Path, is_ours: bool) -> Finding {
+fn examine_one(path: &Path, is_ours: bool) -> Finding {
     let shown = path.display();
     let problem = |why: &str, remedy: &str| {
         Finding::error(KIND, &format_args!("{shown} {why}"), &remedy).about(&shown)
@@ -81,7 +81,7 @@ fn examine_one(paths: &Paths, path: &Path, is_ours: bool) -> Finding {
         let finding = problem(&why, "make it executable:");
         return finding.with_commands([format!("sudo chmod 755 {shown}")]);
     }
-    if is_ours && let Err(why) = ask_version(paths, path) {
+    if is_ours && let Err(why) = ask_version(path) {
         let remedy = "another program stands there, or it is damaged: install this plugin again";
         return problem(&why, remedy);
     }

@@ -214,7 +214,7 @@ fn stray(view: &NodeView<'_>) -> Finding {
     let cause = "in use on this node, but free in the state: another pod may get it too";
     let remedy = "have the state rebuilt from the node: the next ADD does, holds it, and takes no address from any pod; new pods wait for 30 s:";
     let (state, lock) = (view.state.display(), view.lock.display());
-    // Without the record in the lock file, the journal does not restore the same state again.
+    // Without the record in the lock file, the backup does not restore the same state again.
     let commands = [
         format!("sudo truncate -c -s 0 {lock}"),
         format!("sudo mv {state} {state}.old"),

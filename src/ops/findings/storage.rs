@@ -49,7 +49,7 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
         looked.is_ok_and(|(kind, _)| matches!(kind, Installed::This | Installed::Ours))
     };
     found.extend(writer(&inspection.state.state, is_ours));
-    found.extend(journal(&node.paths().journal(), visibility.is_root));
+    found.extend(backup(&node.paths().backup(), visibility.is_root));
     if let Some(quarantine) = report.quarantine() {
         let remedy = "no action needed: the runtime tries again, and running pods are not affected";
         found.push(Finding::warning(Kind::State, &quarantine, &remedy).about(path.display()));
@@ -79,14 +79,16 @@ fn refusal(path: &Path, is_root: bool) -> Option<io::Error> {
     write_refusal(path).filter(|_| is_judged)
 }
 
-/// The journal, if it cannot be written.
-fn journal(path: &Path, is_root: bool) -> Option<Finding> {
+/// The backup, if it cannot be replaced.
+fn backup(path: &Path, is_root: bool) -> Option<Finding> {
     let refusal = refusal(path, is_root);
     if refusal.is_none() && !is_other_kind(path, Metadata::is_file) {
         return None;
     }
     let shown = path.display();
-    let text = format_args!("{shown} cannot be written: without it, a lost state makes pods wait");
+    let text = format_args!(
+        "{shown} cannot be replaced: without it, new pods wait for 30 s after the state is lost"
+    );
     let remedy = "take it away, and the next save writes a new one:";
     let finding = Finding::warning(Kind::State, &text, &remedy).about(&shown);
     let commands = match refusal.map(|error| error.kind()) {
@@ -291,12 +293,12 @@ mod tests {
                 "the original plugin wrote it last; version v1.4.59",
             ),
             (
-                r#","azure-vnet-ipam":{"format":3,"bootId":"boot","timeStamp":"t"}"#,
+                r#","azure-vnet-ipam":{"format":4,"bootId":"boot","timeStamp":"t"}"#,
                 Severity::Ok,
                 "this plugin wrote it last",
             ),
             (
-                r#","azure-vnet-ipam":{"format":3,"bootId":"boot","timeStamp":"x"}"#,
+                r#","azure-vnet-ipam":{"format":4,"bootId":"boot","timeStamp":"x"}"#,
                 Severity::Warning,
                 "after this plugin",
             ),

@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 /// The files, in the order of the parts of the input. The answer of the wire server is the source's.
 const FILES: [&str; 9] = [
     "var/run/azure-vnet-ipam.json",
-    "var/run/.azure-vnet-ipam.journal",
+    "var/run/.azure-vnet-ipam.backup",
     "var/run/azure-vnet/azure-vnet-ipam.lock",
     "var/run/azure-vnet/azure-vnet-ipam.fetch",
     "etc/cni/net.d/10-azure.conflist",

@@ -194,14 +194,14 @@ impl Node {
         format!("2: FLOCK  ADVISORY  WRITE {pid} {major:02x}:{minor:02x}:{inode} 0 EOF\n")
     }
 
-    /// Removes the journal of grants, so that a lost state cannot be rebuilt from it.
-    pub fn remove_journal(&self) {
-        let _ = fs::remove_file(self.journal_path());
+    /// Removes the backup, so that a lost state cannot be restored from it.
+    pub fn remove_backup(&self) {
+        let _ = fs::remove_file(self.backup_path());
     }
 
-    /// The path of the journal of grants.
-    pub fn journal_path(&self) -> PathBuf {
-        self.path("/var/run/.azure-vnet-ipam.journal")
+    /// The path of the backup.
+    pub fn backup_path(&self) -> PathBuf {
+        self.path("/var/run/.azure-vnet-ipam.backup")
     }
 
     /// Leaves the state as the original writes it on a node where this program has not run yet.
@@ -209,7 +209,7 @@ impl Node {
         let mut state = self.state();
         state.as_object_mut().unwrap().remove("azure-vnet-ipam");
         fs::write(self.state_path(), state.to_string()).unwrap();
-        self.remove_journal();
+        self.remove_backup();
         fs::write(self.lock_path(), "4711").unwrap();
     }
 
@@ -247,7 +247,7 @@ impl Node {
             "azure-vnet-ipam.json",
             "azure-vnet",
             "netns",
-            ".azure-vnet-ipam.journal",
+            ".azure-vnet-ipam.backup",
         ];
         names.filter(|n| !known.contains(&n.as_str())).collect()
     }

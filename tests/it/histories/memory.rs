@@ -15,7 +15,7 @@ impl File {
     fn in_memory(self) -> StateFile {
         match self {
             File::State => StateFile::State,
-            File::Journal => StateFile::Journal,
+            File::Backup => StateFile::Backup,
             File::Lock | File::LockFolder => unreachable!("it is no file of the state"),
         }
     }
@@ -70,10 +70,6 @@ impl Driver for Memory {
 
     fn can_run(&self, _: &History) -> bool {
         true
-    }
-
-    fn stride(&self) -> usize {
-        1
     }
 
     fn add(

@@ -19,7 +19,7 @@ impl File {
     fn path(self) -> &'static str {
         match self {
             File::State => "/var/run/azure-vnet-ipam.json",
-            File::Journal => "/var/run/.azure-vnet-ipam.journal",
+            File::Backup => "/var/run/.azure-vnet-ipam.backup",
             File::Lock => "/var/run/azure-vnet/azure-vnet-ipam.lock",
             File::LockFolder => "/var/run/azure-vnet",
         }
@@ -82,33 +82,19 @@ impl Processes {
     fn call(&self, verb: &str, pod: Pod, ipam: serde_json::Value, fault: Option<Fault>) -> Outcome {
         let call = self.pods.call(verb, &self.container_id(pod));
         let call = call.stdin(conf("1.0.0", ipam));
-        let journal = self.path(File::Journal);
         let new = |file| PathBuf::from(format!("{}.new", self.path(file).display()));
-        let new_journal = new(File::Journal);
         const WRITES: &str = "write,pwrite64,writev";
         let (paths, calls) = match fault {
             None => return call.run(),
-            // The limit is for every file, so the journal must be the largest one.
-            Some(Fault::JournalStopsAfter(bytes)) => {
-                let length = |file| fs::metadata(self.path(file)).map_or(0, |meta| meta.len());
-                assert!(length(File::Journal) > length(File::State) + 2048);
-                let most = length(File::Journal) + bytes as u64;
-                let line = format!("trap '' XFSZ; exec prlimit --fsize={most} \"$0\"");
-                return call.run_in_shell(&line);
-            }
-            Some(Fault::NoSpaceForJournal) => (vec![journal, new_journal], WRITES),
+            Some(Fault::NoSpaceForBackup) => (vec![new(File::Backup)], WRITES),
             Some(Fault::OnlyStateIsWritten) => {
-                (vec![journal, new_journal, self.path(File::Lock)], WRITES)
+                (vec![new(File::Backup), self.path(File::Lock)], WRITES)
             }
-            Some(Fault::JournalNotReadable) => (vec![journal], "open,openat"),
-            Some(Fault::NoInode) => {
-                let mut paths = vec![new(File::State), new_journal];
-                paths.retain(|path| !path.exists());
-                (paths, "open,openat")
-            }
+            Some(Fault::BackupNotReadable) => (vec![self.path(File::Backup)], "open,openat"),
+            Some(Fault::NoInode) => (vec![new(File::State), new(File::Backup)], "open,openat"),
             Some(Fault::NoRecord) => (vec![self.path(File::Lock)], "pwrite64"),
             Some(Fault::RecordNotReadable) => (vec![self.path(File::Lock)], "pread64"),
-            Some(Fault::JournalNotReplaceable | Fault::StateIsRemovedAtLook) => {
+            Some(Fault::StateIsRemovedAtLook) => {
                 unreachable!("no row that this driver runs has it")
             }
         };
@@ -167,10 +153,6 @@ impl Driver for Processes {
             (Look::Complete, false) | (Look::Incomplete, true) => false,
         };
         can_look && self.has_faults == history.has_faults() && !history.is_interleaved()
-    }
-
-    fn stride(&self) -> usize {
-        59
     }
 
     fn add(

@@ -15,8 +15,6 @@ pub(super) trait Driver {
     fn reset(&mut self, look: Look);
     /// Whether it can run the history.
     fn can_run(&self, history: &History) -> bool;
-    /// The number of bytes between two attempts of [`Step::AppendStops`].
-    fn stride(&self) -> usize;
 
     fn add(
         &mut self,
@@ -74,6 +72,8 @@ impl CallError {
         let has = |words: &str| self.msg.to_lowercase().contains(words);
         if self.code == 11 && has("the lock on the state was lost") {
             Refusal::LockLost
+        } else if self.code == 11 && has("the state cannot be read now") {
+            Refusal::NotNow
         } else if has("the state is being rebuilt") {
             Refusal::Quarantined
         } else if has("no available addresses") {
@@ -89,9 +89,8 @@ impl CallError {
 /// A history on its way.
 struct Run<'a> {
     driver: &'a mut dyn Driver,
-    /// What is lost in the place of [`Step::Lose`], and how much of an append is written at [`Step::AppendStops`].
+    /// What is lost in the place of [`Step::Lose`].
     damage: Damage,
-    bytes: usize,
     /// The addresses of the pods that were told one, and were neither released nor are gone.
     told: BTreeMap<Pod, String>,
     kept: BTreeMap<(u8, File), Option<Vec<u8>>>,
@@ -100,13 +99,6 @@ struct Run<'a> {
     answer: Answer,
     endpoints: BTreeMap<Pod, &'static str>,
     originals_writes: u32,
-}
-
-/// How a history ended, unless it failed.
-enum End {
-    Whole,
-    /// An append fitted, so more bytes make no difference.
-    AppendFitted,
 }
 
 macro_rules! ensure {
@@ -118,33 +110,18 @@ macro_rules! ensure {
 }
 
 impl Run<'_> {
-    fn run(mut self, steps: &[Step], look: Look) -> Result<End, String> {
+    fn run(mut self, steps: &[Step], look: Look) -> Result<(), String> {
         self.driver.reset(look);
         self.set_source();
         self.steps(steps)
     }
 
-    fn steps(&mut self, steps: &[Step]) -> Result<End, String> {
-        let mut length = None;
+    fn steps(&mut self, steps: &[Step]) -> Result<(), String> {
         for (n, step) in steps.iter().enumerate() {
-            if matches!(step, Step::AppendStops) {
-                length = Some(self.journal_length());
-            }
             let failed = |why| format!("step {}, {step:?}: {why}", n + 1);
             self.step(step).map_err(failed)?;
-            let is_call = !matches!(step, Step::AppendStops);
-            // A journal that was written anew is shorter than before.
-            if let Some(before) = length.take_if(|_| is_call)
-                && (before + 1..before + self.bytes).contains(&self.journal_length())
-            {
-                return Ok(End::AppendFitted);
-            }
         }
-        Ok(End::Whole)
-    }
-
-    fn journal_length(&self) -> usize {
-        self.driver.read(File::Journal).map_or(0, |text| text.len())
+        Ok(())
     }
 
     fn set_source(&mut self) {
@@ -262,6 +239,14 @@ impl Run<'_> {
                 self.driver.stop(*pod);
             }
             Step::Del(pod) => self.del(*pod, None)?,
+            Step::DelFails(pod) => {
+                let fault = self.fault.take();
+                let result = self.call(|run| run.driver.del(*pod, None, fault), |_| ())?;
+                ensure!(
+                    matches!(&result, Err(error) if error.refusal() == Refusal::NotNow),
+                    "{result:?}"
+                );
+            }
             Step::DelNaming(pod, address) => self.del(*pod, Some(address))?,
             Step::Gc(valid) => {
                 let gc = |run: &mut Self| run.driver.gc(valid);
@@ -269,7 +254,6 @@ impl Run<'_> {
                 result.map_err(|error| format!("{error:?}"))?;
             }
             Step::Fails(fault) => self.fault = Some(*fault),
-            Step::AppendStops => self.fault = Some(Fault::JournalStopsAfter(self.bytes)),
             Step::OriginalAdd(pod, address) => {
                 self.driver.start(*pod);
                 let id = self.driver.container_id(*pod);
@@ -335,11 +319,6 @@ impl Run<'_> {
                 let left = self.damage.of(&text, &self.driver.boot_id());
                 self.driver.write(*file, left.as_deref());
             }
-            Step::Append(file, more) => {
-                let text = self.driver.read(*file).ok_or("it is not there")?;
-                self.driver
-                    .write(*file, Some(&[&text, more.as_bytes()].concat()));
-            }
             Step::Keep(name, files) => {
                 let read = |file: &File| ((*name, *file), self.driver.read(*file));
                 self.kept.extend(files.iter().map(read));
@@ -357,15 +336,6 @@ impl Run<'_> {
             Step::Free(address) => self.expect_holder(address, None)?,
             Step::Held(address) => {
                 ensure!(self.held().contains_key(*address), "it is free");
-            }
-            Step::Unchanged(name, file) => {
-                let kept = self.kept.get(&(*name, *file)).ok_or("it was not kept")?;
-                let now = self.driver.read(*file);
-                let text = |text: &Option<Vec<u8>>| {
-                    let text = text.as_deref();
-                    text.map(|text| String::from_utf8_lossy(text).into_owned())
-                };
-                ensure!(now == *kept, "{:?} became {:?}", text(kept), text(&now));
             }
             Step::NoLeftovers => {
                 let left = self.driver.leftovers();
@@ -396,12 +366,6 @@ impl Run<'_> {
 impl Damage {
     /// What is left of a file.
     fn of(self, text: &[u8], boot_id: &str) -> Option<Vec<u8>> {
-        let lines = || text.split_inclusive(|byte| *byte == b'\n');
-        let count = lines().count();
-        let but = |range: std::ops::Range<usize>| {
-            let kept = lines().enumerate().filter(|(n, _)| !range.contains(n));
-            kept.flat_map(|(_, line)| line).copied().collect()
-        };
         Some(match self {
             Damage::Removed => return None,
             Damage::Emptied => Vec::new(),
@@ -417,24 +381,6 @@ impl Damage {
                 }
                 state.to_string().into_bytes()
             }
-            Damage::FirstLineDamaged => [b"X", &text[1..]].concat(),
-            Damage::LineRemoved => but(count - 2..count - 1),
-            Damage::LineDamaged => {
-                let mut text = text.to_vec();
-                let before: usize = lines().take(count - 2).map(<[u8]>::len).sum();
-                let length = lines().nth(count - 2).map_or(0, <[u8]>::len);
-                text[before + length / 2] ^= 1;
-                text
-            }
-            Damage::EndRemoved => but(count - 2..count),
-            Damage::FlagDamaged => {
-                let text = String::from_utf8_lossy(text);
-                let (before, after) = text.rsplit_once("true").unwrap();
-                format!("{before}null{after}").into_bytes()
-            }
-            Damage::BaseDamaged => String::from_utf8_lossy(text)
-                .replacen("true", "null", 1)
-                .into_bytes(),
             Damage::OtherBoot => {
                 let text = String::from_utf8_lossy(text);
                 text.replacen(boot_id, "another", 1).into_bytes()
@@ -443,37 +389,27 @@ impl Damage {
     }
 }
 
-/// Runs a history with every damage and every length of an append.
+/// Runs a history with every damage.
 fn run_row(driver: &mut dyn Driver, history: &History) -> Result<(), String> {
     let damages = match history.damages {
         [] => &[Damage::Removed],
         damages => damages,
     };
     for damage in damages {
-        let mut bytes = 0;
-        loop {
-            let run = Run {
-                driver,
-                damage: *damage,
-                bytes,
-                told: BTreeMap::new(),
-                kept: BTreeMap::new(),
-                fault: None,
-                listed: &[X, Y, Z, W],
-                answer: Answer::Good,
-                endpoints: BTreeMap::new(),
-                originals_writes: 0,
-            };
-            let steps = &history.steps;
-            let ended = catch_unwind(AssertUnwindSafe(|| run.run(steps, history.look)));
-            let ended = ended.unwrap_or_else(|_| Err("the driver panicked".to_owned()));
-            let has_stops = steps.iter().any(|s| matches!(s, Step::AppendStops));
-            match ended {
-                Err(why) => return Err(format!("{damage:?}, {bytes} bytes: {why}")),
-                Ok(End::Whole) if has_stops => bytes += driver.stride(),
-                Ok(_) => break,
-            }
-        }
+        let run = Run {
+            driver,
+            damage: *damage,
+            told: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            fault: None,
+            listed: &[X, Y, Z, W],
+            answer: Answer::Good,
+            endpoints: BTreeMap::new(),
+            originals_writes: 0,
+        };
+        let ended = catch_unwind(AssertUnwindSafe(|| run.run(&history.steps, history.look)));
+        let ended = ended.unwrap_or_else(|_| Err("the driver panicked".to_owned()));
+        ended.map_err(|why| format!("{damage:?}: {why}"))?;
     }
     Ok(())
 }

@@ -10,17 +10,9 @@ use super::{Damage, History, Look, PRIMARY, Q, Step, UNLISTED, W, X, Y, Z};
 use crate::model::{Answer, Fault};
 
 const HOUR: u64 = 3601;
-/// Every way to lose the state, and to make the journal incomplete.
+/// Every way to lose the state, and the backup.
 const STATE_LOSSES: &[Damage] = &[Removed, Emptied, Halved, Zeroed, Nulled, Forgotten];
-const JOURNAL_LOSSES: &[Damage] = &[
-    Removed,
-    Emptied,
-    FirstLineDamaged,
-    LineRemoved,
-    LineDamaged,
-    EndRemoved,
-    OtherBoot,
-];
+const BACKUP_LOSSES: &[Damage] = &[Removed, Emptied, Halved, Zeroed, OtherBoot];
 
 fn row<const N: usize>(name: &'static str, steps: [Step; N]) -> History {
     History {
@@ -48,44 +40,33 @@ fn renew(times: usize, pod: super::Pod, address: &'static str) -> Step {
 #[rustfmt::skip]
 pub(super) fn histories() -> Vec<History> {
     vec![
-        // A complete journal rebuilds a lost state at once, with owners, releases and pools.
+        // A proved backup restores a lost state at once, with owners, releases and pools.
         row("a lost state is rebuilt at once", [
             Add(A, X), Add(B, Y), Add(C, Z), Add(D, W), Del(D), Lose(State),
             Add(E, W), HeldBy(X, A), HeldBy(Y, B), HeldBy(Z, C),
-            // Once more: the journal continues with the new state.
+            // Once more: the restored state has a backup, too.
             Remove(&[State]), Del(B), Add(A, X), Free(Y), HeldBy(X, A), HeldBy(Z, C),
         ]).each(&[Removed, Emptied, Halved, Zeroed]),
         row("a lost state is rebuilt at once while the source is down", [
             Add(A, X), Answers(Answer::None), Lose(State), Add(B, Y), HeldBy(X, A),
         ]).each(&[Removed, Emptied, Halved, Zeroed]),
-        row("a DEL without a state is in the journal", [
+        row("a DEL without a state releases", [
             Add(A, X), Add(B, Y), Lose(State), Del(A), Answers(Answer::None), Del(B), Del(D), Answers(Answer::Good),
             Add(C, Z), Free(X), Free(Y),
         ]).each(&[Removed, Emptied, Halved]),
-        row("a DEL of nobody leaves the journal alone", [
-            Add(A, X), Remove(&[State]), Keep(1, &[Journal]), Del(D), Unchanged(1, Journal),
-        ]),
-        row("a DEL during a loss touches no other file", [
-            Add(A, X), Add(B, Y), Lose(State), Keep(1, &[State, Lock]), Del(A), Unchanged(1, State), Unchanged(1, Lock),
-        ]).each(STATE_LOSSES),
-        row("the journal outlasts its compaction", [
-            Add(A, X), Add(B, Y), renew(400, A, X), Remove(&[State]), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
-        ]),
-        row("a torn line is passed over", [
-            Add(A, X), Append(Journal, "6 0123 {\"kind\":\"gra"), Remove(&[State]), Add(B, Y), HeldBy(X, A),
-            Append(Journal, "99 x"), Add(C, Z), Remove(&[State]), Add(D, W), HeldBy(X, A), HeldBy(Y, B), HeldBy(Z, C),
-        ]),
-        row("a release in the journal counts while the teardown lasts", [
+        row("a DEL of nobody restores a lost state", [Add(A, X), Lose(State), Del(D), HeldBy(X, A)]).each(&[Removed, Emptied, Halved]),
+        row("a backup that cannot be read once decides nothing", [
+            Add(A, X), Add(B, Y), Lose(State), Fails(Fault::BackupNotReadable), Refused(D, NotNow), Fails(Fault::BackupNotReadable),
+            DelFails(A), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
+        ]).each(&[Removed, Emptied, Halved]),
+        row("a release in the backup counts while the teardown lasts", [
             Add(A, X), Configured(A), Del(A), Remove(&[State]), Add(B, Y), Free(X),
         ]),
-        row("a release in an incomplete journal counts while the teardown lasts", [
-            Add(A, X), Configured(A), Del(A), Remove(&[State, Lock]), Refused(B, Quarantined), Free(X),
-        ]),
-        row("a release in the journal does not count after the teardown", [
-            Add(A, X), Configured(A), Del(A), Pass(31), Remove(&[State, Lock]), Refused(B, Quarantined), Held(X), Gone(A),
+        row("a release in a backup that nothing proves does not count", [
+            Add(A, X), Configured(A), Del(A), Remove(&[State, Lock]), Refused(B, Quarantined), Held(X),
         ]),
         row("another namespace than the releaser's counts at once", [
-            Add(A, X), Del(A), Gone(A), Shown(E, X), Remove(&[State, Lock]), Refused(B, Quarantined), Held(X),
+            Add(A, X), Del(A), Gone(A), Shown(E, X), Remove(&[Lock]), Add(B, Y), Held(X),
         ]),
 
         // Old copies.
@@ -93,10 +74,6 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Keep(1, &[State]), Add(B, Y), Keep(2, &[State]), Add(C, Z), Del(C),
             PutBack(1, &[State]), Add(D, W), HeldBy(X, A), HeldBy(Y, B), Free(Z),
             PutBack(2, &[State]), Del(B), Add(C, Z), Free(Y), HeldBy(W, D),
-        ]),
-        row("an old state releases what the journal granted after its compaction", [
-            Add(A, X), Keep(1, &[State]), Add(B, Y), renew(400, B, Y),
-            PutBack(1, &[State]), Del(B), Gone(B), Add(C, Z), Free(Y), HeldBy(X, A),
         ]),
         row("an old state from before a subnet", [
             Source(&[X]), Add(A, X), Keep(1, &[State]), Source(&[X, Q]), Add(B, Q),
@@ -107,131 +84,85 @@ pub(super) fn histories() -> Vec<History> {
             Source(&[X]), Refused(D, Exhausted), Source(&[X, Q]), Refused(D, Exhausted), HeldBy(Q, B),
         ]),
         row("a state of an earlier boot with a higher generation", [
-            Add(A, X), renew(9, A, X), Keep(1, &[State]), Reboot, Remove(&[State, LockFolder, Journal]),
+            Add(A, X), renew(9, A, X), Keep(1, &[State]), Reboot, Remove(&[State, LockFolder, Backup]),
             Add(B, X), PutBack(1, &[State]), Add(D, Y), HeldBy(X, B),
         ]).with_look(Complete),
         row("an old state of a node that began anew", [
-            Add(A, X), Pass(HOUR), Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Gone(B), Remove(&[State, LockFolder, Journal]),
+            Add(A, X), Pass(HOUR), Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Gone(B), Remove(&[State, LockFolder, Backup]),
             Add(D, X), Add(E, Y), PutBack(1, &[State]), Add(C, Z), Held(Y),
         ]).with_look(Complete),
         row("an old state alone", [
-            Add(A, X), Keep(1, &[State]), Add(B, Y), Shown(B, Y), PutBack(1, &[State]), Remove(&[LockFolder, Journal]), Add(D, Z), Held(Y),
-        ]),
-        row("an old state and an old lock text without journal", [
-            Add(A, X), Keep(1, &[State, Lock]), Add(B, Y), Shown(B, Y), PutBack(1, &[State, Lock]), Remove(&[Journal]), Add(D, Z), Held(Y),
-        ]),
-        row("an old state and an old journal without lock text", [
-            Add(A, X), Keep(1, &[State, Journal]), Add(B, Y), Shown(B, Y), PutBack(1, &[State, Journal]), Remove(&[LockFolder]),
-            Add(D, Z), Held(Y),
-        ]),
-        row("an old state and an old journal, and a known holder's repeated ADD", [
-            Add(A, X), Cached(A, X), Keep(1, &[State, Journal]), Add(B, Y), PutBack(1, &[State, Journal]),
-            Refused(D, Quarantined), Add(A, X), Remove(&[State]), Refused(D, Quarantined),
-            Cached(B, Y), Pass(31), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
-        ]),
-        row("an old journal alone", [
-            Add(A, X), Keep(1, &[Journal]), Add(B, Y), PutBack(1, &[Journal]), Add(C, Z),
-            Remove(&[State]), Add(D, W), HeldBy(Y, B),
-        ]),
-        row("an old journal and a lost state", [
-            Add(A, X), Keep(1, &[Journal]), Add(B, Y), PutBack(1, &[Journal]), Lose(State), Refused(D, Quarantined), Held(X),
-        ]).each(STATE_LOSSES),
-        row("a journal that was moved away and back", [
-            Add(A, X), Keep(1, &[Journal]), Remove(&[Journal]), Add(B, Y), PutBack(1, &[Journal]),
-            Remove(&[State]), Refused(D, Quarantined), Held(X),
-        ]),
-        row("an old lock text alone", [
-            Add(A, X), Keep(1, &[Lock]), Add(B, Y), PutBack(1, &[Lock]), Add(C, Z), Remove(&[State]), Add(D, W), HeldBy(Y, B),
-        ]),
-        row("an old state and an old lock text", [
-            Add(A, X), Keep(1, &[State, Lock]), Add(B, Y), PutBack(1, &[State, Lock]), Add(C, Z), HeldBy(Y, B),
-        ]),
-        row("an old journal and an old lock text", [
-            Add(A, X), Keep(1, &[Journal, Lock]), Add(B, Y), PutBack(1, &[Journal, Lock]), Add(C, Z), HeldBy(Y, B),
+            Add(A, X), Keep(1, &[State]), Add(B, Y), Shown(B, Y), PutBack(1, &[State]), Remove(&[LockFolder, Backup]), Add(D, Z), Held(Y),
         ]),
         row("an old state after the original's VERSION", [
-            Add(A, X), Keep(1, &[State]), Add(B, Y), OriginalVersion, PutBack(1, &[State]), Refused(D, Quarantined), Held(X), Held(Y),
+            Add(A, X), Keep(1, &[State]), Add(B, Y), OriginalVersion, PutBack(1, &[State]), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
         ]),
-        row("an old state without journal", [
-            Add(A, X), Shown(A, X), Keep(1, &[State]), Add(B, Y), Shown(B, Y), PutBack(1, &[State]), Remove(&[Journal]),
+        row("an old state without backup", [
+            Add(A, X), Shown(A, X), Keep(1, &[State]), Add(B, Y), Shown(B, Y), PutBack(1, &[State]), Remove(&[Backup]),
             Refused(D, Quarantined), Held(X), HeldByNobodyKnown(Y), Pass(31), Add(D, Z), Add(E, W),
         ]),
 
-        // An incomplete journal: a quarantine, in which everything that anything names is held.
-        row("an incomplete journal causes a quarantine", [
-            Add(A, X), Add(B, Y), Add(C, Z), Lose(Journal), Remove(&[State]), Refused(D, Quarantined),
+        // A loss: a quarantine, in which everything that anything names is held.
+        row("a lost state and a lost backup cause a quarantine", [
+            Add(A, X), Add(B, Y), Add(C, Z), Lose(Backup), Remove(&[State]), Refused(D, Quarantined),
             Cached(A, X), Cached(B, Y), Cached(C, Z), Pass(31), Add(D, W), Held(X), Held(Y), Held(Z),
-        ]).each(JOURNAL_LOSSES),
-        row("what is left of the journal is held", [
-            Add(A, X), Add(B, Y), Add(C, Z), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(X),
-        ]).each(&[LineRemoved, LineDamaged, EndRemoved]),
-        row("a grant that was not appended", [
-            Add(A, X), Fails(Fault::NoSpaceForJournal), Add(B, Y), Remove(&[State]), Refused(D, Quarantined), Held(X),
+        ]).each(BACKUP_LOSSES),
+        row("a backup that could not be written proves nothing", [
+            Add(A, X), Fails(Fault::NoSpaceForBackup), Add(B, Y), Remove(&[State]), Refused(D, Quarantined), Held(X),
         ]),
-        row("an append that stops", [
-            Add(A, X), renew(40, A, X), AppendStops, Add(B, Y), Remove(&[State]), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
-        ]),
-        row("neither the journal nor the record can be written", [
+        row("neither the backup nor the record can be written", [
             Add(A, X), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), Remove(&[State]), Add(D, Y), HeldBy(X, A),
         ]),
-        row("neither the journal nor the record can be written, and the boot ID cannot be read", [
+        row("neither the backup nor the record can be written, and the boot ID cannot be read", [
             Add(A, X), BootIdReadable(false), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), BootIdReadable(true),
             Remove(&[State]), Add(D, Y), HeldBy(X, A),
-        ]),
-        row("the record cannot be written, and an older journal is put back", [
-            Add(A, X), Keep(1, &[Journal]), Fails(Fault::NoRecord), Refused(B, Any), PutBack(1, &[Journal]), Remove(&[State]),
-            Add(D, Y), HeldBy(X, A),
         ]),
         row("an ADD that fails after its save takes its address back", [
             Add(A, X), Fails(Fault::OnlyStateIsWritten), Refused(B, Any), Free(Y), Add(D, Y), HeldBy(X, A),
         ]),
         row("a full disk leaves no temporary file", [
-            Add(A, X), OriginalAdd(B, Y), Fails(Fault::NoSpaceForJournal), Add(D, Z), NoLeftovers,
+            Add(A, X), OriginalAdd(B, Y), Fails(Fault::NoSpaceForBackup), Add(D, Z), NoLeftovers,
         ]),
-        row("lost state and journal", [
-            Add(A, X), Shown(A, X), Add(B, Y), Configured(B), Lose(State), Remove(&[Journal]),
+        row("lost state and backup", [
+            Add(A, X), Shown(A, X), Add(B, Y), Configured(B), Lose(State), Remove(&[Backup]),
             Refused(D, Quarantined), HeldByNobodyKnown(X), HeldBy(Y, B), Pass(31), Add(D, Z), Del(D), Del(B), Free(Y), Held(X),
         ]).each(STATE_LOSSES),
         row("pods that are configured during the quarantine", [
-            Add(A, X), Add(B, Y), Remove(&[State, Journal]), Refused(D, Quarantined), Shown(A, X), Pass(16),
+            Add(A, X), Add(B, Y), Remove(&[State, Backup]), Refused(D, Quarantined), Shown(A, X), Pass(16),
             Refused(D, Quarantined), Shown(B, Y), Pass(15), Add(D, Z), HeldByNobodyKnown(X), HeldByNobodyKnown(Y),
         ]),
         row("a loss is remembered while the source is useless", [
-            Add(A, X), Cached(A, X), Lose(State), Remove(&[Journal]), Answers(Answer::Unmatched), Refused(B, Any),
+            Add(A, X), Cached(A, X), Lose(State), Remove(&[Backup]), Answers(Answer::Unmatched), Refused(B, Any),
             Answers(Answer::Empty), Refused(B, Any),
             Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A), Pass(31), Add(B, Y),
         ]).each(&[Removed, Halved]),
         row("a quarantine starts when the loss is seen with the source down", [
-            Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Pass(20),
+            Add(A, X), Cached(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Pass(20),
             Refused(B, NoPools), Pass(11), Answers(Answer::Good), Add(B, Y), HeldBy(X, A),
         ]),
         row("a copy of a state of an earlier loss", [
-            Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Keep(1, &[State]),
-            Answers(Answer::Good), Refused(B, Quarantined), Pass(31), Add(B, Y), PutBack(1, &[State]), Remove(&[Journal]),
+            Add(A, X), Cached(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Keep(1, &[State]),
+            Answers(Answer::Good), Refused(B, Quarantined), Pass(31), Add(B, Y), PutBack(1, &[State]), Remove(&[Backup]),
             Refused(D, Quarantined), HeldBy(X, A),
         ]),
-        row("a DEL during a loss does not restart the quarantine", [
-            Add(A, X), Keep(1, &[Journal]), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Pass(20),
-            PutBack(1, &[Journal]), Del(A), Pass(11), Answers(Answer::Good), Add(B, Y),
+        row("a DEL during a loss does not restart the quarantine, and its release stays", [
+            Add(A, X), Add(B, Y), Remove(&[State, Lock]), Del(A), Pass(20), Refused(D, Quarantined), Free(X), Pass(11), Add(D, Z),
+            Free(X), HeldByNobodyKnown(Y),
         ]),
-        row("a journal that comes back while the loss is pending", [
-            Add(A, X), Keep(1, &[Journal]), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), PutBack(1, &[Journal]),
-            Answers(Answer::Good), Refused(B, Quarantined), Held(X),
-        ]),
-        row("a journal that cannot be read is not replaced while the state is lost", [
-            Add(A, X), Remove(&[State, Lock]), Answers(Answer::None), Fails(Fault::JournalNotReadable), Refused(B, NoPools),
+        row("a backup that cannot be read is not replaced while the state is lost", [
+            Add(A, X), Remove(&[State, Lock]), Answers(Answer::None), Fails(Fault::BackupNotReadable), Refused(B, NotNow),
             Answers(Answer::Good), Refused(B, Quarantined), Held(X),
         ]),
         row("a look that began before the quarantine ended does not end it", [
-            Add(A, X), Remove(&[State, Journal]), Looks(C), Refused(D, Quarantined), Shown(A, X), Pass(31),
+            Add(A, X), Remove(&[State, Backup]), Looks(C), Refused(D, Quarantined), Shown(A, X), Pass(31),
             Add(C, Y), HeldByNobodyKnown(X),
         ]),
         row("a known holder gets no other address during a quarantine", [
-            Add(A, X), Cached(A, X), Add(B, Y), Remove(&[State, Journal]), Refused(D, Quarantined),
+            Add(A, X), Cached(A, X), Add(B, Y), Remove(&[State, Backup]), Refused(D, Quarantined),
             RefusedNaming(A, Y, Quarantined), Add(A, X), Free(Y),
         ]),
         row("a DEL does not end a quarantine", [
-            Add(A, X), Cached(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Del(C),
+            Add(A, X), Cached(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Del(C),
             Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A),
         ]),
         row("state and lock folder are lost", [
@@ -241,7 +172,7 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Remove(&[State, LockFolder]), Refused(B, Quarantined), Gone(A), Pass(31), Add(B, Y), HeldByNobodyKnown(X),
         ]),
         row("state and lock folder are lost in another boot", [
-            Add(A, X), Remove(&[State, LockFolder]), Reboot, Add(B, X),
+            Add(A, X), Remove(&[State, LockFolder]), Reboot, Refused(B, Quarantined), Pass(31), Add(B, X),
         ]),
         row("the lock folder is lost", [Add(A, X), Remove(&[LockFolder]), Add(B, Y), HeldBy(X, A)]),
 
@@ -250,13 +181,11 @@ pub(super) fn histories() -> Vec<History> {
             Stops(A), Add(B, X), Refused(A, LockLost), Add(D, Y), HeldBy(X, B),
         ]),
         row("two calls with two lock files, and the original's VERSION", [
-            Stops(A), Add(B, X), OriginalVersion, Refused(A, LockLost), Refused(D, Quarantined), Held(X),
-            Cached(B, X), Pass(31), Add(D, Y), HeldBy(X, B),
+            Stops(A), Add(B, X), OriginalVersion, Refused(A, LockLost), Add(D, Y), HeldBy(X, B),
         ]),
         row("the state is lost while a DEL looks at the node", [
-            Add(A, X), Shown(A, X), Add(B, Y), Remove(&[State, Journal]), Refused(D, Quarantined), Cached(B, Y), Pass(31), Add(D, Z),
-            Gone(A), Keep(1, &[Journal, Lock]), Fails(Fault::StateIsRemovedAtLook), DelNaming(A, X),
-            Unchanged(1, Journal), Unchanged(1, Lock), Add(E, W), HeldBy(Y, B), HeldBy(Z, D),
+            Add(A, X), Shown(A, X), Add(B, Y), Remove(&[State, Backup]), Refused(D, Quarantined), Cached(B, Y), Pass(31), Add(D, Z),
+            Gone(A), Fails(Fault::StateIsRemovedAtLook), DelNaming(A, X), Free(X), Add(E, W), HeldBy(Y, B), HeldBy(Z, D),
         ]),
 
         // Numbers above the clock: a state that outlasts a reboot brings the number of its save with it.
@@ -268,76 +197,45 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Add(B, Y), Add(C, Z), Keep(1, &[State]),
             Remove(&[State]), Del(B), PutBack(1, &[State]), Add(D, W), Free(Y),
         ]),
-        row("DELs during a loss after a reboot do not make up the number of the record", [
-            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Add(B, Y), Add(C, Z), Add(D, W), Keep(1, &[Lock]),
-            Lose(Journal), Remove(&[State]), OriginalVersion, Del(A), Del(B), PutBack(1, &[Lock]), Refused(E, Quarantined),
-        ]).each(&[LineRemoved, LineDamaged]),
-        row("DELs during a loss after a reboot have numbers above the record", [
-            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Add(B, Y), Add(C, Z), Add(D, W), Lose(Journal),
-            Remove(&[State]), Del(A), Del(B), Refused(E, Quarantined),
-        ]).each(&[EndRemoved]),
         row("a loss after a reboot that cannot be told", [
-            Add(A, X), Add(B, Y), Add(C, Z), Del(C), Reboot, BootIdReadable(false), Lose(Journal), Remove(&[State]),
-            Refused(D, Quarantined), Pass(31), Add(D, Z),
-        ]).each(&[LineRemoved]),
+            Add(A, X), Add(B, Y), Reboot, BootIdReadable(false), Remove(&[State]), Refused(D, Quarantined), Pass(31), Add(D, Z),
+        ]),
 
-        // Parts of a journal that must not be believed.
-        row("a damaged base", [
-            Add(A, X), Lose(Journal), Remove(&[State]), Refused(D, Quarantined),
-        ]).each(&[FlagDamaged]),
-        row("a line behind a damaged base", [
-            Add(A, X), Add(B, Y), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(Y),
-        ]).each(&[BaseDamaged]),
-        row("a damaged line", [
-            Add(A, X), Add(B, Y), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(X),
-        ]).each(&[FlagDamaged]),
-        row("a line behind a gap is newer than the state", [
-            Add(A, X), Add(B, Y), Keep(1, &[State]), Add(C, Z), Add(C, Z), Lose(Journal), PutBack(1, &[State]), Remove(&[Lock]),
-            Refused(D, Quarantined), Held(Z),
-        ]).each(&[LineRemoved, LineDamaged]),
-        row("a release behind a gap frees nothing", [
-            Add(A, X), Add(B, Y), Add(C, Z), Del(A), Lose(Journal), Remove(&[State]), Refused(D, Quarantined), Held(X),
-        ]).each(&[LineRemoved]),
-        row("a DEL during a loss after a torn line", [
-            Add(A, X), Add(B, Y), Append(Journal, "99 x"), Remove(&[State]), Del(A), Add(C, Z), Free(X), HeldBy(Y, B),
+        // A backup that nothing proves.
+        row("a backup that nothing proves has a subnet that the state lacks", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Source(&[X, Q]), Add(B, Q), Fails(Fault::NoSpaceForBackup), Add(B, Q),
+            PutBack(1, &[State]), Answers(Answer::None), Refused(D, Quarantined), Held(X), Held(Q),
         ]),
-        row("the journal of a node that began anew", [
-            Add(A, X), Keep(1, &[Journal]), Del(A), Remove(&[State, LockFolder, Journal]), Add(B, X), PutBack(1, &[Journal]),
-            Remove(&[State]), Refused(D, Quarantined),
-        ]),
-        row("an incomplete journal has a subnet that the state lacks", [
+        row("an old state without record, and a newer backup", [
             Source(&[X]), Add(A, X), Keep(1, &[State]), Source(&[X, Q]), Add(B, Q), Remove(&[Lock]), PutBack(1, &[State]),
-            Answers(Answer::None), Refused(D, Quarantined), Held(Q),
+            Answers(Answer::None), Refused(D, Exhausted), HeldBy(Q, B),
         ]),
-        row("an incomplete journal, no state, and no source", [
+        row("a backup that nothing proves, no state, and no source", [
             Add(A, X), Remove(&[State, Lock]), Answers(Answer::None), Refused(B, Quarantined), Held(X),
-        ]),
-        row("a release in an incomplete journal and another's cache entry", [
-            Add(A, X), Del(A), Cached(E, X), Remove(&[State, Lock]), Refused(B, Quarantined), Held(X),
         ]),
         row("a restored state is saved though nothing is granted", [
             Source(&[X]), Add(A, X), Remove(&[State]), Answers(Answer::None), Refused(B, Exhausted), HeldBy(X, A),
         ]),
         row("a GC frees nothing from an old state", [
-            Add(A, X), Add(B, Y), Keep(1, &[State]), Add(C, Z), Remove(&[Journal]), PutBack(1, &[State]), Pass(120),
+            Add(A, X), Add(B, Y), Keep(1, &[State]), Add(C, Z), Remove(&[Backup]), PutBack(1, &[State]), Pass(120),
             Gc(&[]), Held(X), Held(Y),
         ]).with_look(Complete),
 
         // A fresh node.
         row("a state that says nothing, or that is corrupt, is not fresh", [
-            Add(A, X), Add(B, Y), Cached(A, X), Lose(State), Remove(&[LockFolder, Journal]), Refused(D, Quarantined),
+            Add(A, X), Add(B, Y), Cached(A, X), Lose(State), Remove(&[LockFolder, Backup]), Refused(D, Quarantined),
         ]).each(&[Emptied, Halved, Zeroed, Nulled]),
         row("a corrupt state alone is not fresh", [
-            Add(A, X), Lose(State), Remove(&[LockFolder, Journal]), Refused(D, Quarantined),
+            Add(A, X), Lose(State), Remove(&[LockFolder, Backup]), Refused(D, Quarantined),
         ]).each(&[Halved, Zeroed]),
-        row("a journal without header alone is not fresh", [
-            Add(A, X), Lose(Journal), Remove(&[State, LockFolder]), Refused(D, Quarantined),
-        ]).each(&[FirstLineDamaged]),
+        row("a damaged backup alone is not fresh", [
+            Add(A, X), Lose(Backup), Remove(&[State, LockFolder]), Refused(D, Quarantined),
+        ]).each(&[Halved, Zeroed, OtherBoot]),
         row("the original's lock text alone is not fresh", [
-            Add(A, X), OriginalVersion, Remove(&[State, Journal]), Refused(D, Quarantined),
+            Add(A, X), OriginalVersion, Remove(&[State, Backup]), Refused(D, Quarantined),
         ]),
         row("a lock text that cannot be read is not that of a fresh node", [
-            Add(A, X), Remove(&[State, Journal]), Fails(Fault::RecordNotReadable), Refused(D, Quarantined),
+            Add(A, X), Remove(&[State, Backup]), Fails(Fault::RecordNotReadable), Refused(D, Quarantined),
         ]),
         row("a fresh node whose source is down at first", [
             Answers(Answer::None), Refused(A, NoPools), Answers(Answer::Good), Add(A, X),
@@ -349,14 +247,7 @@ pub(super) fn histories() -> Vec<History> {
         row("a fresh node with an address that the source never listed", [Shown(E, UNLISTED), Add(A, X), Free(UNLISTED)]),
         row("a fresh node with its own primary address in a namespace", [Shown(E, PRIMARY), Add(A, X), Free(PRIMARY)]),
 
-        // The original, and lock texts and copies that are put back.
-        row("the original writes, and the lock text is put back", [
-            Add(A, X), Keep(1, &[Lock]), OriginalAdd(B, Y), PutBack(1, &[Lock]), Add(D, Z), Remove(&[State]), Add(E, W), HeldBy(Y, B),
-        ]),
-        row("the original writes an old state, and the lock text is put back", [
-            Add(A, X), Keep(1, &[State]), Add(B, Y), Keep(2, &[Lock]), PutBack(1, &[State]), OriginalAdd(C, Z), PutBack(2, &[Lock]),
-            Refused(D, Quarantined), Held(Y), Held(Z),
-        ]),
+        // The original.
         row("the original wrote first, and did not know a pod", [
             OriginalAdd(A, X), Cached(B, Y), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
         ]),
@@ -425,40 +316,36 @@ pub(super) fn histories() -> Vec<History> {
         ]),
 
         row("an old state does not name an owner whose teardown failed", [
-            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Remove(&[Journal]),
-            Refused(D, Quarantined), Held(X), Del(A), Held(X),
-        ]),
-        row("an old journal does not name an owner whose teardown failed", [
-            Source(&[X]), Add(A, X), Keep(1, &[Journal]), Del(A), Pass(31), Add(B, X), PutBack(1, &[Journal]), Remove(&[State]),
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Remove(&[Backup]),
             Refused(D, Quarantined), Held(X), Del(A), Held(X),
         ]),
 
         // Owners, as the lists tell them.
         row("two lists that agree name the owner", [
-            Add(A, X), Remove(&[State, Journal]), CachedWithoutNamespace(A, X), Endpoint(A, X),
+            Add(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X), Endpoint(A, X),
             Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
         ]),
         row("one list names the owner", [
-            Add(A, X), Remove(&[State, Journal]), CachedWithoutNamespace(A, X),
+            Add(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X),
             Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
         ]).with_look(Incomplete),
         row("one list names the owner of what the kernel shows", [
-            Add(A, X), Shown(A, X), Remove(&[State, Journal]), CachedWithoutNamespace(A, X), Refused(B, Quarantined), HeldBy(X, A),
+            Add(A, X), Shown(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X), Refused(B, Quarantined), HeldBy(X, A),
         ]).with_look(Complete),
         row("two lists that disagree name nobody", [
-            Add(A, X), Remove(&[State, Journal]), Cached(A, X), Endpoint(C, X),
+            Add(A, X), Remove(&[State, Backup]), Cached(A, X), Endpoint(C, X),
             Refused(B, Quarantined), HeldByNobodyKnown(X), DelNaming(C, X), HeldByNobodyKnown(X),
         ]),
         row("an ownerless address is released for the container in the lists", [
-            Add(A, X), Remove(&[State, Journal]), Cached(A, X), Endpoint(C, X), Refused(B, Quarantined), NoEndpoint(C),
+            Add(A, X), Remove(&[State, Backup]), Cached(A, X), Endpoint(C, X), Refused(B, Quarantined), NoEndpoint(C),
             DelNaming(C, X), HeldByNobodyKnown(X), DelNaming(A, X), Free(X),
         ]),
         row("an ownerless address is not released while another's cache entry stands", [
-            Source(&[X]), Add(A, X), Endpoint(A, X), Del(A), Pass(31), Add(B, X), Cached(B, X), Remove(&[State, Journal]),
+            Source(&[X]), Add(A, X), Endpoint(A, X), Del(A), Pass(31), Add(B, X), Cached(B, X), Remove(&[State, Backup]),
             Refused(D, Quarantined), HeldByNobodyKnown(X), Gone(A), DelNaming(A, X), HeldByNobodyKnown(X),
         ]).with_look(Complete),
         row("an ownerless address is released by a DEL that names it", [
-            Add(A, X), Shown(A, X), Remove(&[State, Journal]), Refused(D, Quarantined), HeldByNobodyKnown(X),
+            Add(A, X), Shown(A, X), Remove(&[State, Backup]), Refused(D, Quarantined), HeldByNobodyKnown(X),
             DelNaming(A, X), HeldByNobodyKnown(X), Gone(A), Del(A), HeldByNobodyKnown(X), DelNaming(A, X), Free(X),
         ]),
         row("a GC keeps what another container's entry claims", [
@@ -473,14 +360,10 @@ pub(super) fn histories() -> Vec<History> {
             Remove(&[State]), BootIdReadable(false), Refused(E, Quarantined),
         ]),
         row("a record of another boot does not make the state an old one", [
-            Add(A, X), Reboot, Remove(&[Journal]), Add(B, X),
+            Add(A, X), Reboot, Remove(&[Backup]), Add(B, X),
         ]).with_look(Complete),
-        row("a copy of a state of another boot with the number of the record", [
-            Reboot, Add(A, X), Keep(1, &[State, Journal]), Reboot, Remove(&[State, Journal]), Add(B, X), PutBack(1, &[State, Journal]),
-            Refused(C, Quarantined),
-        ]),
         row("a loss that is pending ends with its boot", [
-            Add(A, X), Remove(&[State, Journal]), Answers(Answer::None), Refused(B, NoPools), Reboot,
+            Add(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Reboot,
             Answers(Answer::Good), Add(D, X),
         ]).with_look(Complete),
         row("a release before a reboot is forgotten", [Add(A, X), Del(A), Reboot, Add(B, X)]).with_look(Complete),

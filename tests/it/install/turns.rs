@@ -20,7 +20,7 @@ use crate::privileged::{in_private_namespaces, only_in};
 
 const STATE: &str = "/run/azure-vnet-ipam.json";
 const LOCK: &str = "/run/azure-vnet/azure-vnet-ipam.lock";
-/// The record that proves the journal, in the lock file.
+/// The record of the last save, in the lock file.
 const RECORD: &str = "azure-vnet-ipam 8f3c5c52-0000-4000-8000-000000000001 000000000000004711\n";
 
 /// Runs a verb through whatever is in place, as azure-vnet does.

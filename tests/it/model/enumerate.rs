@@ -18,7 +18,7 @@ use super::world::{MARK, SECOND, World};
 const OLDEST: u64 = 3700;
 
 impl World {
-    /// The fingerprint of a world: with ages instead of times, and without checksums.
+    /// The fingerprint of a world: with ages instead of times.
     fn fingerprint(&self) -> u64 {
         let mut text = String::with_capacity(8192);
         let World {
@@ -59,13 +59,12 @@ impl World {
         self.hash_with_ages(text.as_bytes())
     }
 
-    /// Hashes the text with ages instead of times, ranks instead of generations, and without the checksums of the journal.
+    /// Hashes the text with ages instead of times, and ranks instead of generations.
     fn hash_with_ages(&self, text: &[u8]) -> u64 {
         /// Generations are microseconds of the boot clock, which is never near zero. No other number is as large.
         const LEAST_GENERATION: u64 = 1_000_000;
-        const DIGITS_OF_CHECKSUMS: usize = 16;
         let number = |word: &[u8]| match word.len() {
-            0..7 | DIGITS_OF_CHECKSUMS => None,
+            0..7 => None,
             _ => {
                 let number = std::str::from_utf8(word).ok()?.parse::<u64>().ok();
                 number.filter(|n| *n >= LEAST_GENERATION)
@@ -93,7 +92,6 @@ impl World {
                     let rank = generations.range(..generation).count();
                     (rank, 'n').hash(&mut hasher);
                 }
-                None if word.len() == DIGITS_OF_CHECKSUMS => '#'.hash(&mut hasher),
                 None => word.hash(&mut hasher),
             }
         }

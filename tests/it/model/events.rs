@@ -89,12 +89,9 @@ pub(crate) enum Loss {
     Damaged,
     RolledBack,
     OurKeyRemoved,
-    JournalTorn,
-    JournalRemoved,
-    /// The first entry of several.
-    JournalEntryRemoved,
-    /// An address in an entry is changed to another one.
-    JournalEntryDamaged,
+    BackupRemoved,
+    BackupEmptied,
+    BackupDamaged,
     LockFolderRemoved,
     /// The state and the folder of the lock.
     RunWiped,
@@ -106,7 +103,7 @@ pub(crate) struct FileSet(pub u8);
 
 impl FileSet {
     pub const STATE: FileSet = FileSet(1);
-    pub const JOURNAL: FileSet = FileSet(2);
+    pub const BACKUP: FileSet = FileSet(2);
     pub const LOCK: FileSet = FileSet(4);
 
     /// All sets but the empty one.
@@ -161,7 +158,7 @@ pub(crate) enum Blindness {
 }
 
 fn kill() -> impl Strategy<Value = Kill> {
-    (0..8u32, any::<bool>()).prop_map(|(after, is_torn)| Kill { after, is_torn })
+    (0..8u32).prop_map(|after| Kill { after })
 }
 
 pub(super) fn event() -> impl Strategy<Value = Event> {
@@ -173,19 +170,16 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         Just(Loss::Damaged),
         Just(Loss::RolledBack),
         Just(Loss::OurKeyRemoved),
-        Just(Loss::JournalTorn),
-        Just(Loss::JournalRemoved),
-        Just(Loss::JournalEntryRemoved),
-        Just(Loss::JournalEntryDamaged),
+        Just(Loss::BackupRemoved),
+        Just(Loss::BackupEmptied),
+        Just(Loss::BackupDamaged),
         Just(Loss::LockFolderRemoved),
         Just(Loss::RunWiped),
     ];
     let fault = || {
         prop_oneof![
-            Just(Fault::NoSpaceForJournal),
-            (0..400usize).prop_map(Fault::JournalStopsAfter),
+            Just(Fault::NoSpaceForBackup),
             Just(Fault::NoInode),
-            Just(Fault::JournalNotReplaceable),
             Just(Fault::NoRecord),
             Just(Fault::OnlyStateIsWritten),
         ]

@@ -98,15 +98,7 @@ fn del(pod: u8) -> Event {
 }
 
 fn kills(most: u32) -> impl Iterator<Item = Kill> {
-    let whole = (0..=most).map(|after| Kill {
-        after,
-        is_torn: false,
-    });
-    let torn = (1..=3).map(|after| Kill {
-        after,
-        is_torn: true,
-    });
-    whole.chain(torn)
+    (0..=most).map(|after| Kill { after })
 }
 
 /// All events.
@@ -154,27 +146,23 @@ fn all_changes() -> impl Iterator<Item = Event> {
     FileSet::all().flat_map(|files| ALL_FATES.map(|fate| Event::Change(files, fate)))
 }
 
-const ALL_FAULTS: [Fault; 8] = [
-    Fault::NoSpaceForJournal,
-    Fault::JournalStopsAfter(0),
-    Fault::JournalStopsAfter(1),
-    Fault::JournalStopsAfter(60),
+const ALL_FAULTS: [Fault; 5] = [
+    Fault::NoSpaceForBackup,
+    Fault::BackupNotReadable,
     Fault::NoInode,
-    Fault::JournalNotReplaceable,
     Fault::NoRecord,
     Fault::OnlyStateIsWritten,
 ];
 
-const ALL_LOSSES: [Loss; 11] = [
+const ALL_LOSSES: [Loss; 10] = [
     Loss::Deleted,
     Loss::Emptied,
     Loss::Damaged,
     Loss::RolledBack,
     Loss::OurKeyRemoved,
-    Loss::JournalTorn,
-    Loss::JournalRemoved,
-    Loss::JournalEntryRemoved,
-    Loss::JournalEntryDamaged,
+    Loss::BackupRemoved,
+    Loss::BackupEmptied,
+    Loss::BackupDamaged,
     Loss::LockFolderRemoved,
     Loss::RunWiped,
 ];
@@ -190,7 +178,6 @@ pub(super) fn fields() -> Vec<Field> {
         OriginalsVersion, Pass, RacedAdd, RacedDel, Reboot, Reclaim, SlowDel, Source,
         SourceElsewhere, Vanish, Wire,
     };
-    use Fault::JournalStopsAfter;
     use Loss::*;
     let theirs = |pod| Event::Add(pod, Who::TheOriginal);
     let their_del = |pod| Event::Del(pod, Who::TheOriginal);
@@ -206,9 +193,9 @@ pub(super) fn fields() -> Vec<Field> {
             .from([add(A), Wire(A), theirs(B)])
             .with(all_events()),
         field("a lost state and useless answers", LOSSES_SEEN_ONCE, 7)
-            .from([add(A), Lose(Deleted), Lose(JournalRemoved)])
+            .from([add(A), Lose(Deleted), Lose(BackupRemoved)])
             .with([add(A), add(B), Wire(A), del(A), Pass(31)])
-            .with([Lose(Deleted), Lose(JournalRemoved)])
+            .with([Lose(Deleted), Lose(BackupRemoved)])
             .with([Answer(Good), Answer(Unmatched)]),
         field("old copies and reused inodes", NODE, 7)
             .from([
@@ -220,10 +207,10 @@ pub(super) fn fields() -> Vec<Field> {
                 Pass(905),
                 add(B),
                 Lose(RolledBack),
-                Lose(JournalRemoved),
+                Lose(BackupRemoved),
             ])
             .with([add(A), add(B), Wire(A), Wire(B), del(A), LateDel(A)])
-            .with([Lose(RolledBack), Lose(JournalRemoved), Pass(31)]),
+            .with([Lose(RolledBack), Lose(BackupRemoved), Pass(31)]),
         field("the same without numbers of namespaces", WITHOUT_COOKIES, 6)
             .from([
                 Source(0b001),
@@ -236,15 +223,10 @@ pub(super) fn fields() -> Vec<Field> {
                 add(B),
                 add(A),
                 Lose(RolledBack),
-                Lose(JournalRemoved),
+                Lose(BackupRemoved),
             ])
             .with([add(A), add(B), Wire(A), Wire(B), Vanish(A), del(A)])
-            .with([
-                LateDel(A),
-                Lose(RolledBack),
-                Lose(JournalRemoved),
-                Pass(905),
-            ]),
+            .with([LateDel(A), Lose(RolledBack), Lose(BackupRemoved), Pass(905)]),
         field("lists, GC and reclaim", NODE, 5)
             .from([add(A), Wire(A)])
             .from([add(A), reboot(), theirs(B)])
@@ -262,7 +244,7 @@ pub(super) fn fields() -> Vec<Field> {
             .with([add(A), add(A_NET1), add(B), Wire(A), del(A_NET1), del(B)])
             .with([theirs(A), theirs(B), their_del(A), their_del(B)])
             .with([Lose(OurKeyRemoved), Lose(Deleted), Pass(31)]),
-        field("a journal that misses what the original did", NODE, 6)
+        field("a backup that misses what the original did", NODE, 6)
             .not_fresh()
             .from([
                 Source(0b001),
@@ -272,10 +254,10 @@ pub(super) fn fields() -> Vec<Field> {
                 Lose(Deleted),
             ])
             .with([add(A), add(B), del(A), LateDel(A), Pass(31), Source(0b111)]),
-        field("a damaged journal", NODE, 5)
+        field("a damaged backup", NODE, 5)
             .from([add(A), Wire(A)])
             .with([add(A), add(B), del(A), del(B)])
-            .with([JournalEntryRemoved, JournalEntryDamaged, JournalTorn].map(Lose))
+            .with([BackupRemoved, BackupEmptied, BackupDamaged].map(Lose))
             .with([Lose(Deleted), Lose(RolledBack)]),
         field("pods that only the lists show", ONLY_LISTS_SHOW, 6)
             .not_fresh()
@@ -288,7 +270,7 @@ pub(super) fn fields() -> Vec<Field> {
                 add(B),
             ])
             .with([add(A), Wire(B), del(A), Vanish(B), Pass(905)])
-            .with([Lose(RolledBack), Lose(JournalRemoved)])
+            .with([Lose(RolledBack), Lose(BackupRemoved)])
             .with([gc(None), Reclaim]),
         field("releases", RELEASES_ARE_FINAL, 6)
             .with([add(A), add(B), del(A), del(B), LostAdd(B), Wire(A)])
@@ -307,7 +289,7 @@ pub(super) fn fields() -> Vec<Field> {
                 LostAdd(B),
                 del(B),
             ])
-            .with([Lose(Deleted), Lose(Damaged), Lose(JournalTorn)])
+            .with([Lose(Deleted), Lose(Damaged), Lose(BackupDamaged)])
             .with([Source(0b001), Source(0b111)]),
         field("kills and a lock that is lost", NODE, 3)
             .from([add(A), Wire(A)])
@@ -335,7 +317,7 @@ pub(super) fn fields() -> Vec<Field> {
             .with([OriginalStartsEmpty(B), theirs(B), their_del(A)])
             .with(ALL_FATES.map(|fate| Change(FileSet::STATE, fate)))
             .with([
-                Change(FileSet::JOURNAL, Fate::Removed),
+                Change(FileSet::BACKUP, Fate::Removed),
                 last_back(FileSet::LOCK),
             ]),
         field("writes that fail, and losses", COPIES, 4)
@@ -345,16 +327,10 @@ pub(super) fn fields() -> Vec<Field> {
             .with(ALL_FAULTS.map(|fault| FaultyDel(A, fault)))
             .with([Change(FileSet::STATE, Fate::Removed)])
             .with([FileSet::STATE, FileSet::LOCK].map(last_back)),
-        field("appends that stop at any byte", COPIES, 2)
-            .not_fresh()
-            .from([add(A)])
-            .with([add(A), Change(FileSet::STATE, Fate::Removed)])
-            .with((0..330).map(|bytes| FaultyAdd(B, JournalStopsAfter(bytes))))
-            .with((0..330).map(|bytes| FaultyDel(A, JournalStopsAfter(bytes)))),
         field("slow teardowns and a changing source", NODE, 5)
             .from([add(A), Wire(A)])
             .with([add(A), add(B), Wire(A), SlowDel(A), LateDel(A)])
-            .with([Pass(5), Pass(31), Lose(Deleted), Lose(JournalRemoved)])
+            .with([Pass(5), Pass(31), Lose(Deleted), Lose(BackupRemoved)])
             .with([Source(0b001), Source(0b111), SourceElsewhere]),
     ]
 }

@@ -16,19 +16,19 @@ use super::world::{Id, World};
 /// What was saved in this boot, whatever became of the files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Truth {
-    /// The state as it was saved last. `None` where the journal has something newer.
+    /// The state as it was saved last.
     pub state: Option<Rc<[u8]>>,
-    /// The journal with the record that proves it.
+    /// The backup with the record that proves it.
     proof: Option<[Rc<[u8]>; 2]>,
     /// The number of the last save before the last loss.
     newest: u64,
-    /// Whether an ADD may be refused with a quarantine: neither the state nor the journal with its record survived a loss.
+    /// Whether an ADD may be refused with a quarantine: neither the state nor the backup with its record survived a loss.
     pub may_refuse: bool,
     /// Whether there was a time without a readable boot ID, in any boot.
     pub was_unreadable: bool,
     /// Whether that state is one of the original that started from nothing.
     has_started_empty: bool,
-    /// The attachments whose DEL succeeded while the state was lost and the journal complete.
+    /// The attachments whose DEL succeeded while the state was lost and the backup proved.
     pub released: BTreeSet<Id>,
 }
 
@@ -37,31 +37,17 @@ impl Truth {
     pub fn called(&mut self, before: &Disk, after: &Disk) {
         let get = |disk: &Disk, file| disk.files.get(&file).cloned();
         let state = get(after, StateFile::State);
-        let (old, new) = (
-            get(before, StateFile::Journal),
-            get(after, StateFile::Journal),
-        );
         if state != get(before, StateFile::State) {
             self.state = state;
             self.has_started_empty = false;
-        } else if old != new {
-            self.state = None;
         }
-        let continues = |old: &[u8]| new.as_ref().is_some_and(|new| new.starts_with(old));
-        let is_appended = old.as_deref().is_some_and(continues);
-        self.proof = match new.clone() {
-            Some(new)
-                if is_named(&new, &after.lock)
-                    && after.lock != before.lock
-                    && (!is_appended || self.is_proved(before)) =>
-            {
-                Some([new, Rc::clone(&after.lock)])
-            }
-            Some(new) if after.lock == before.lock && self.is_proved(before) && is_appended => {
-                Some([new, Rc::clone(&after.lock)])
-            }
-            _ => None,
-        };
+        if before != after {
+            let backup = get(after, StateFile::Backup);
+            let is_saved = backup.is_some() && backup == self.state && is_named(after);
+            self.proof = backup
+                .filter(|_| is_saved)
+                .map(|backup| [backup, Rc::clone(&after.lock)]);
+        }
     }
 
     /// The original saved its state.
@@ -93,18 +79,28 @@ impl Truth {
         };
     }
 
-    /// Whether the journal is the last one, with the record that proves it.
+    /// Whether the backup is the last one, with the record that proves it.
     fn is_proved(&self, disk: &Disk) -> bool {
-        self.proof.as_ref().is_some_and(|[journal, lock]| {
-            disk.files.get(&StateFile::Journal) == Some(journal) && disk.lock == *lock
+        self.proof.as_ref().is_some_and(|[backup, lock]| {
+            disk.files.get(&StateFile::Backup) == Some(backup) && disk.lock == *lock
         })
     }
 }
 
-/// Whether the record names the last save in the journal, which both end with.
-fn is_named(journal: &[u8], record: &[u8]) -> bool {
-    const DIGITS: usize = " 000000000000000000\n".len();
-    record.len() > DIGITS && journal.ends_with(&record[record.len() - DIGITS..])
+/// Whether the record names the save of the backup.
+fn is_named(disk: &Disk) -> bool {
+    let number = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        text.split_whitespace().last()?.parse::<u64>().ok()
+    };
+    let backup = disk.text(StateFile::Backup).unwrap_or_default();
+    let backup = State::parse(backup, None, Moment(0));
+    number(&disk.lock).is_some_and(|number| backup.is_ok_and(|b| b.saved == Some(number)))
+}
+
+/// Whether the file was lost, even if the backup has restored the state.
+pub(super) fn is_lost_on_disk(state: &State) -> bool {
+    state.restored.is_some() || state.condition.lost().is_some()
 }
 
 /// Whether a state has pools or our key. Without both it says no more than one that is missing.
@@ -170,22 +166,9 @@ impl World {
                     }
                 }
             }
-            Loss::JournalTorn => {
-                let journal = self.disk.text(StateFile::Journal).map(<[u8]>::to_vec);
-                if let Some(text) = journal.filter(|text| text.len() > 10) {
-                    self.disk.put(StateFile::Journal, &text[..text.len() - 10]);
-                }
-            }
-            Loss::JournalRemoved => drop(self.disk.files.remove(&StateFile::Journal)),
-            Loss::JournalEntryRemoved => self.change_journal(|journal| {
-                let mut lines: Vec<&str> = journal.split_inclusive('\n').collect();
-                let first = lines.iter().position(|line| line.contains(" [{"));
-                first.map(|first| lines.remove(first));
-                lines.concat()
-            }),
-            Loss::JournalEntryDamaged => {
-                self.change_journal(|journal| journal.replacen("10.224.0.5", "10.224.0.7", 1));
-            }
+            Loss::BackupRemoved => drop(self.disk.files.remove(&StateFile::Backup)),
+            Loss::BackupEmptied => self.change_backup(|_| Vec::new()),
+            Loss::BackupDamaged => self.change_backup(|text| text[..text.len() / 2].to_vec()),
             Loss::LockFolderRemoved => self.disk.remove_lock_folder(),
         }
         self.end_loss(before);
@@ -199,6 +182,10 @@ impl World {
             _ => Some(Disk::default()),
         };
         let Some(copy) = copy else { return };
+        // An older backup or lock text that somebody puts back is not promised against.
+        if matches!(fate, Fate::KeptPutBack | Fate::LastPutBack) && files != FileSet::STATE {
+            return;
+        }
         self.begin_loss();
         let before = self.disk.clone();
         let changed = |text: Option<&Rc<[u8]>>, old: Option<&Rc<[u8]>>| match fate {
@@ -209,7 +196,7 @@ impl World {
         };
         for (set, file) in [
             (FileSet::STATE, StateFile::State),
-            (FileSet::JOURNAL, StateFile::Journal),
+            (FileSet::BACKUP, StateFile::Backup),
         ] {
             if files.has(set) {
                 match changed(self.disk.files.get(&file), copy.files.get(&file)) {
@@ -248,17 +235,17 @@ impl World {
         let state = self.disk.files.get(&StateFile::State);
         let has_state =
             state.is_some_and(|text| says_something(text)) && state == self.truth.state.as_ref();
-        // "The journal is complete when a record of this boot names a number of its chain, and no state lies there that another
-        // program wrote last."
+        // "Of state and backup, the one that is of this boot and whose number is not below the record's is the truth", unless another
+        // program wrote the state last.
         let is_foreign = self.state().is_some_and(|state| state.other_wrote_last);
         let is_complete = self.truth.is_proved(&self.disk) && !is_foreign;
         // A state that outlasts a reboot brings numbers above the clock. Where everything was removed after that, the numbers begin again at
-        // the clock, and a copy of the former journal or record is above them.
+        // the clock, and a copy of the former record is above them.
         let saved = self.state().and_then(|state| state.saved).unwrap_or(0);
         let is_behind = self.known(&self.disk) > saved;
         self.truth.may_refuse |= !is_complete && (!has_state || is_behind);
         let is_same = |file| before.files.get(&file) == self.disk.files.get(&file);
-        if !is_same(StateFile::Journal)
+        if !is_same(StateFile::Backup)
             || before.lock != self.disk.lock
             || state.is_some_and(|text| !text.is_empty()) && !is_same(StateFile::State)
         {
@@ -315,7 +302,7 @@ impl World {
         match state.saved {
             // "everything removed while an ADD is not configured yet": then the original has started from nothing.
             None => !is_known && self.is_somebody_unseen(),
-            // "state, journal and lock text restored together within one boot": what is left of them is of one earlier moment, or
+            // "state, backup and lock text restored together within one boot": what is left of them is of one earlier moment, or
             // does not name a later one.
             Some(_) => !is_known,
         }
@@ -349,7 +336,7 @@ impl World {
         state.saved.filter(|_| is_of_boot).unwrap_or(0)
     }
 
-    /// The number of the last save that the record or the journal names.
+    /// The number of the last save that the record or the backup has.
     fn known(&self, disk: &Disk) -> u64 {
         let mut disk = disk.clone();
         disk.files.remove(&StateFile::State);
@@ -405,7 +392,7 @@ impl World {
 
     /// Whether the state is an old copy.
     pub(super) fn is_old_copy(&self) -> bool {
-        self.state().is_some() && self.view().is_lost_on_disk()
+        self.state().is_some() && is_lost_on_disk(&self.view())
     }
 
     /// Whether only libcni's cache shows that addresses were granted.
@@ -413,10 +400,10 @@ impl World {
         self.nothing_is_left() && self.pods.values().all(|pod| !pod.configured)
     }
 
-    pub(super) fn change_journal(&mut self, change: impl FnOnce(&str) -> String) {
-        if let Some(journal) = self.disk.text(StateFile::Journal) {
-            let changed = change(&String::from_utf8_lossy(journal));
-            self.disk.put(StateFile::Journal, changed.as_bytes());
+    fn change_backup(&mut self, change: impl FnOnce(&[u8]) -> Vec<u8>) {
+        if let Some(backup) = self.disk.text(StateFile::Backup) {
+            let changed = change(backup);
+            self.disk.put(StateFile::Backup, &changed);
         }
     }
 }

@@ -13,9 +13,7 @@ use std::time::Duration;
 use azure_vnet_ipam::evidence::Progress;
 use azure_vnet_ipam::ipam::{Candidate, Evidence, Moment};
 use azure_vnet_ipam::plugin::{Host, Node};
-use azure_vnet_ipam::state::{
-    Files, HeldLock, LockError, OpenJournal, ReadOutcome, StateFile, StoreError,
-};
+use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
 
 /// The files on the disk.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,29 +46,23 @@ impl Disk {
 pub(crate) struct Kill {
     /// After this many changes.
     pub after: u32,
-    /// The text to append is written only by half.
-    pub is_torn: bool,
 }
 
 /// What the file system refuses to a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// The journal cannot be written.
-    NoSpaceForJournal,
-    /// Neither the journal nor the text of the lock file can be written.
+    /// The backup cannot be written.
+    NoSpaceForBackup,
+    /// Neither the backup nor the text of the lock file can be written.
     OnlyStateIsWritten,
-    /// Only this many bytes can be appended to the journal.
-    JournalStopsAfter(usize),
     /// No file can be created.
     NoInode,
-    /// The journal cannot be written anew.
-    JournalNotReplaceable,
     /// The text of the lock file cannot be written.
     NoRecord,
     /// The text of the lock file cannot be read.
     RecordNotReadable,
-    /// The journal cannot be read.
-    JournalNotReadable,
+    /// The backup cannot be read.
+    BackupNotReadable,
     /// The state is removed while the call looks at the node.
     StateIsRemovedAtLook,
 }
@@ -130,14 +122,11 @@ impl MemoryNode {
     /// Refuses to create or fill a file. The temporary file of a replacement is always new.
     fn refuse(&self, file: StateFile, is_new: bool) -> io::Result<()> {
         match self.0.fault {
-            Some(Fault::NoSpaceForJournal) if file == StateFile::Journal => {
+            Some(Fault::NoSpaceForBackup) if file == StateFile::Backup => {
                 Err(refused("no space left"))
             }
             Some(Fault::OnlyStateIsWritten) if file != StateFile::State => {
                 Err(refused("read-only"))
-            }
-            Some(Fault::JournalNotReplaceable) if file == StateFile::Journal && is_new => {
-                Err(refused("permission denied"))
             }
             Some(Fault::NoInode) if is_new => Err(refused("no inode left")),
             _ => Ok(()),
@@ -152,7 +141,6 @@ impl MemoryNode {
     pub fn kill_after(&self, changes: u32) {
         self.kill(Some(Kill {
             after: self.0.changes.get() + changes,
-            is_torn: false,
         }));
     }
 
@@ -189,24 +177,17 @@ impl MemoryNode {
     }
 
     /// Changes the disk, unless the call was killed before.
-    fn write(
-        &self,
-        torn: Option<&dyn Fn(&mut Disk)>,
-        whole: impl FnOnce(&mut Disk),
-    ) -> io::Result<()> {
+    fn write(&self, change: impl FnOnce(&mut Disk)) -> io::Result<()> {
         self.step()?;
         let changes = self.0.changes.get();
         if let Some(kill) = self.0.kill.get()
             && kill.after <= changes
         {
             self.0.is_dead.set(true);
-            if let Some(torn) = torn.filter(|_| kill.is_torn) {
-                self.change(torn);
-            }
             return Err(io::Error::other("killed"));
         }
         self.0.changes.set(changes + 1);
-        self.change(whole);
+        self.change(change);
         Ok(())
     }
 }
@@ -243,7 +224,7 @@ impl HeldLock for MemoryLock<'_> {
             return Err(refused("input/output error"));
         }
         let file = self.file;
-        self.node.write(None, |disk| {
+        self.node.write(|disk| {
             if disk.removed_locks == file {
                 disk.lock = text.into();
             }
@@ -284,13 +265,13 @@ impl Files for MemoryNode {
 
     fn read(&self, file: StateFile, limit: usize, _: usize) -> io::Result<ReadOutcome> {
         self.step()?;
-        if let (StateFile::Journal, Some(Fault::JournalNotReadable)) = (file, self.0.fault) {
+        if let (StateFile::Backup, Some(Fault::BackupNotReadable)) = (file, self.0.fault) {
             return Err(refused("input/output error"));
         }
         let disk = self.0.disk.borrow();
         let text = match file {
             StateFile::Lock => Some(&*disk.lock).filter(|text| !text.is_empty()),
-            StateFile::State | StateFile::Journal => disk.text(file),
+            StateFile::State | StateFile::Backup => disk.text(file),
         };
         Ok(match text {
             None => ReadOutcome::Missing,
@@ -304,48 +285,14 @@ impl Files for MemoryNode {
         self.0.disk.borrow().text(file).map(length)
     }
 
-    fn read_journal_end(&self, end: &mut [u8]) -> io::Result<()> {
-        self.open_journal(end).map(drop)
-    }
-
-    fn open_journal(&self, end: &mut [u8]) -> io::Result<OpenJournal> {
-        self.step()?;
-        let disk = self.0.disk.borrow();
-        let text = disk.text(StateFile::Journal).unwrap_or_default();
-        let start = text.len().checked_sub(end.len());
-        end.copy_from_slice(&text[start.ok_or(io::ErrorKind::UnexpectedEof)?..]);
-        Ok(OpenJournal {
-            length: length(text),
-            file: None,
-        })
-    }
-
-    fn append_to_journal(&self, journal: OpenJournal, text: &[u8]) -> io::Result<()> {
-        let appended = |disk: &mut Disk, part: &[u8]| {
-            let mut all = disk.text(StateFile::Journal).unwrap_or_default().to_vec();
-            all.extend(part);
-            disk.put(StateFile::Journal, &all);
-        };
-        match self.0.disk.borrow().text(StateFile::Journal) {
-            Some(there) if length(there) == journal.length => {}
-            _ => return Err(refused("another length")),
+    fn replace_backup(&self, lock: &dyn HeldLock, text: &[u8]) -> io::Result<()> {
+        self.refuse(StateFile::Backup, true)?;
+        if !lock.is_current() {
+            return Err(refused("the lock was lost"));
         }
-        self.refuse(StateFile::Journal, false)?;
-        if let Some(Fault::JournalStopsAfter(most)) = self.0.fault
-            && most < text.len()
-        {
-            self.write(None, |disk| appended(disk, &text[..most]))?;
-            return Err(refused("no space left"));
-        }
-        let torn = |disk: &mut Disk| appended(disk, &text[..text.len() / 2]);
-        self.write(Some(&torn), |disk| appended(disk, text))
-    }
-
-    fn replace_journal(&self, text: &[u8]) -> io::Result<()> {
-        self.refuse(StateFile::Journal, true)?;
         // As with the state, nothing happens between the check of the lock and the replacement.
         let interruption = self.0.interruption.take();
-        let written = self.write(None, |disk| disk.put(StateFile::Journal, text));
+        let written = self.write(|disk| disk.put(StateFile::Backup, text));
         *self.0.interruption.borrow_mut() = interruption;
         written
     }
@@ -369,7 +316,7 @@ impl Files for MemoryNode {
         self.refuse(StateFile::State, true)
             .map_err(StoreError::at("cannot write", &path))?;
         let interruption = self.0.interruption.take();
-        let written = self.write(None, |disk| disk.put(StateFile::State, text));
+        let written = self.write(|disk| disk.put(StateFile::State, text));
         *self.0.interruption.borrow_mut() = interruption;
         written.map_err(StoreError::at("cannot write", &path))
     }

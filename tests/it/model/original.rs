@@ -9,6 +9,7 @@ use azure_vnet_ipam::state::StateFile;
 
 use ipnet::IpNet;
 
+use super::losses::is_lost_on_disk;
 use super::world::{Id, Pod, SUBNET, World};
 
 /// The text of the lock file after the original took the lock: its process ID.
@@ -72,7 +73,7 @@ impl World {
             return false;
         };
         let known = self.held();
-        !self.view().is_lost_on_disk()
+        !is_lost_on_disk(&self.view())
             && state.ipam().quarantine.is_none()
             && value["IPAM"]["AddressSpaces"]["local"].is_object()
             && self

@@ -24,6 +24,7 @@ use azure_vnet_ipam::state::{LockError, Locked, StateFile, WAIT};
 use serde_json::json;
 
 use super::events::{Blindness, Event, Who};
+use super::losses::is_lost_on_disk;
 use super::node::{Fault, Kill, MemoryNode};
 use super::world::{Id, InFlight, Pod, SUBNET, World};
 
@@ -590,7 +591,7 @@ impl World {
             Refusal::Quarantined { left } => {
                 assert!(
                     self.truth.may_refuse,
-                    "a quarantine, although the state or the journal survived"
+                    "a quarantine, although the state or the backup survived"
                 );
                 let since = self
                     .loss_seen
@@ -617,7 +618,7 @@ impl World {
     }
 
     fn release(&mut self, id: Id, kill: Option<Kill>) {
-        let (node, was_old) = (self.node(), self.is_old_copy());
+        let (node, was_lost) = (self.node(), is_lost_on_disk(&self.view()));
         // "a released address that the kernel shows is free only in the namespace of the holder that released it": that of an original's
         // record is not known.
         let view = self.view();
@@ -648,7 +649,7 @@ impl World {
         self.take_over(&node);
         // The state that it writes must not look like an old copy.
         assert!(
-            was_old || !self.is_old_copy(),
+            was_lost || !self.is_old_copy(),
             "a DEL has made the state look lost"
         );
     }

@@ -11,6 +11,7 @@ use azure_vnet_ipam::state::{Condition, State, StateFile, view};
 use ipnet::IpNet;
 
 use super::events::{Answer, Blindness};
+use super::losses::is_lost_on_disk;
 use super::node::MemoryNode;
 use super::world::{Id, SUBNET, World};
 
@@ -54,7 +55,7 @@ impl World {
         let state = self.view();
         matches!(state.condition, Condition::Ready)
             && !state.other_wrote_last
-            && !state.is_lost_on_disk()
+            && !is_lost_on_disk(&state)
             && state.ipam().quarantine.is_none()
     }
 

@@ -45,7 +45,7 @@ fn explain_finds_addresses_containers_and_pods() {
 fn explain_says_unknown_where_records_are_missing() {
     let (node, _wire) = Node::with_wire("missing", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
-    node.remove_journal();
+    node.remove_backup();
     fs::remove_file(node.state_path()).unwrap();
     let report = node.run_line("explain 10.224.0.6 --json").json();
     assert_eq!(report["unknown"], "the state was lost");

@@ -223,7 +223,7 @@ fn lost_state_is_not_reported_as_empty() {
     let (node, _wire) = Node::with_wire("gone", Reply::Xml(xml([5])));
     node.add("c123456789").success();
     fs::remove_file(node.state_path()).unwrap();
-    node.remove_journal();
+    node.remove_backup();
     for line in [
         "reclaim",
         "reclaim --yes",

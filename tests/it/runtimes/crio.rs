@@ -120,7 +120,7 @@ fn crio_calls_every_verb() {
         evidence.iter().all(|e| explained.contains(e)),
         "{explained}"
     );
-    sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.journal");
+    sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.backup");
     assert!(!crio.run_pod(2));
     assert_eq!(crio.host.held(), pod);
 

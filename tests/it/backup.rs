@@ -1,5 +1,4 @@
-//! The journal of grants. With a complete journal, a lost state delays no pod and no address is granted twice. With an incomplete
-//! one, the quarantine protects the addresses.
+//! The backup. While the record proves it, a lost state delays no pod, and no address is allocated twice.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +18,7 @@ fn crowd_survives_repeated_state_deletion() {
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn crowd_on_a_real_node_survives_repeated_state_deletion() {
-    if in_private_namespaces("journal::crowd_on_a_real_node_survives_repeated_state_deletion") {
+    if in_private_namespaces("backup::crowd_on_a_real_node_survives_repeated_state_deletion") {
         let pods = Pods::in_namespaces(5..258);
         // Some pods run, so that a scan finds them.
         let running = ["one", "two", "three"].map(|pod| pods.start(pod));
@@ -59,46 +58,23 @@ fn crowd_under_deletions(node: &Node) {
 }
 
 #[test]
-fn journal_stays_small() {
-    let (node, _wire) = Node::with_wire("compact", Reply::Xml(xml(5..20)));
-    let length = || fs::metadata(node.journal_path()).unwrap().len();
-    let mut largest = 0;
-    for _ in 0..400 {
-        node.add("c9").success();
-        node.del("c9").assert_no_output();
-        largest = largest.max(length());
-    }
-    assert!((60 << 10..70 << 10).contains(&largest), "{largest}");
-    assert!(length() < largest);
-}
-
-#[test]
-fn both_addresses_of_a_pod_share_one_line() {
-    let (node, _wire) = node_of_two_families("journal-dual", 5..30);
+fn lost_state_of_two_families_is_restored() {
+    let (node, _wire) = node_of_two_families("backup-dual", 5..30);
     let add = |id: &str| node.call("ADD", id).stdin(conf_of_two_families()).run();
     add("c1").success();
     add("c2").success();
-    let journal = fs::read_to_string(node.journal_path()).unwrap();
-    let last = journal.lines().last().unwrap();
-    for (address, id) in node.held() {
-        assert_eq!(
-            last.contains(&format!("\"{address}\"")),
-            id == "c2",
-            "{last}"
-        );
-    }
     fs::remove_file(node.state_path()).unwrap();
     add("c3").success();
     assert_eq!(node.held().len(), 6);
 }
 
 #[test]
-fn unwritable_journal_fails_no_call() {
-    let (node, _wire) = Node::with_wire("nojournal", Reply::Xml(xml(5..20)));
+fn unwritable_backup_fails_no_call() {
+    let (node, _wire) = Node::with_wire("nobackup", Reply::Xml(xml(5..20)));
     node.add("c1").success();
-    node.remove_journal();
-    fs::create_dir(node.journal_path()).unwrap();
+    node.remove_backup();
+    fs::create_dir(node.backup_path()).unwrap();
     node.add("c2").success();
     node.del("c1").assert_no_output();
-    assert!(node.log().contains(".journal could not be written: "));
+    assert!(node.log().contains(".backup could not be written: "));
 }

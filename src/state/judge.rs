@@ -1,0 +1,183 @@
+//! Decides in one place, for every verb and command, what a state is worth.
+//!
+//! Of state and backup, the one that is of this boot and whose number is not below the record's is the truth. Where neither is, addresses
+//! may be missing, and that is a loss. Without a record of this boot nothing is proved.
+
+use super::condition::Condition;
+use super::lock::{LockText, is_same_boot};
+use super::model::State;
+use super::ours::Loss;
+use crate::ipam::Moment;
+
+/// The state or the backup as it was read.
+#[derive(Debug)]
+pub(super) enum Copy {
+    /// There is none, or it is empty.
+    Missing,
+    /// It cannot be parsed, for this reason.
+    Corrupt(String),
+    Parsed(Box<State>),
+}
+
+impl Copy {
+    /// The state, or why there is none where the file is no state.
+    fn into_state(self) -> (Option<Box<State>>, Option<String>) {
+        match self {
+            Copy::Parsed(state) => (Some(state), None),
+            Copy::Missing => (None, None),
+            Copy::Corrupt(why) => (None, Some(why)),
+        }
+    }
+}
+
+/// What state and backup are compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judge<'a> {
+    /// The text of the lock file, which is the record of the last save.
+    pub lock: &'a LockText,
+    /// This boot; `None` where its ID cannot be read.
+    pub boot_id: Option<&'a str>,
+    /// Now.
+    pub now: Moment,
+}
+
+impl Judge<'_> {
+    /// Whether a state is of this boot. Where that is unknown, the record tells the boot, as if nothing had rebooted.
+    fn is_of_this_boot(&self, state: &State) -> bool {
+        let boot_id = self.boot_id.or(self.lock.boot_id());
+        is_same_boot(state.boot_id.as_deref(), boot_id)
+    }
+
+    /// The number in a record of this boot.
+    fn record(&self) -> Option<u64> {
+        self.lock.number_in(self.boot_id)
+    }
+
+    /// Whether the record proves a state or a backup: it was saved by this program in this boot, and there was no later save.
+    pub fn is_proved(&self, copy: &State) -> bool {
+        let saved = copy.saved.filter(|_| !copy.other_wrote_last);
+        self.is_of_this_boot(copy)
+            && saved
+                .zip(self.record())
+                .is_some_and(|(saved, record)| saved >= record)
+    }
+
+    /// Whether the record lacks the save of a proved state. The call that saved it was killed, or could not write the record.
+    pub fn is_ahead(&self, state: &State) -> bool {
+        self.boot_id.is_some() && state.saved > self.record()
+    }
+
+    /// Decides what the state is worth where the record does not prove it.
+    pub fn settle(&self, state: Copy, backup: Copy) -> Box<State> {
+        let (found, corrupt) = state.into_state();
+        let has_no_backup = matches!(backup, Copy::Missing);
+        let (backup, _) = backup.into_state();
+        // One of another boot says nothing about this one.
+        let backup = backup.filter(|backup| backup.saved.is_some() && self.is_of_this_boot(backup));
+        let newest_number = self.record().max(backup.as_ref().and_then(|b| b.saved));
+        let state = found.as_ref().filter(|state| state.says_something());
+        let (says_nothing, is_foreign) =
+            (state.is_none(), state.is_some_and(|s| s.other_wrote_last));
+        let why = match (state, &corrupt) {
+            (Some(state), _) => match self.lack(state, backup.as_deref()) {
+                Some(why) => why.to_owned(),
+                None => return self.believed(found.unwrap_or_default(), backup),
+            },
+            (None, Some(why)) => why.clone(),
+            (None, None) if newest_number.is_some() => {
+                "it is gone, though addresses were allocated since the node started".to_owned()
+            }
+            (None, None) => "it is not there".to_owned(),
+        };
+        let may_be_fresh = says_nothing
+            && corrupt.is_none()
+            && has_no_backup
+            && newest_number.is_none()
+            && *self.lock != LockText::Other;
+        let mut settled = match backup {
+            // Another program may have saved what the backup lacks.
+            Some(mut backup)
+                if self.boot_id.is_some() && !is_foreign && self.is_proved(&backup) =>
+            {
+                backup.restored = Some(why);
+                backup.must_save = true;
+                backup
+            }
+            backup => {
+                let mut lost = union(found, backup);
+                lost.ipam_mut().forget_releasers();
+                lost.condition = Condition::Lost(Loss {
+                    why,
+                    seen: self.now,
+                    may_be_fresh,
+                });
+                lost
+            }
+        };
+        settled.corrupt = corrupt;
+        settled.seen = newest_number.max(settled.saved).unwrap_or(0);
+        settled
+    }
+
+    /// Why addresses may be missing in a state, if they may.
+    fn lack(&self, state: &State, backup: Option<&State>) -> Option<&'static str> {
+        let is_of_this_boot = self.is_of_this_boot(state);
+        let (record, backup) = (self.record(), backup.and_then(|backup| backup.saved));
+        let is_beside_others = record.is_some() || backup.is_some();
+        match state.saved {
+            _ if state.is_newer() => None,
+            None => is_beside_others.then_some("another program began it anew"),
+            Some(number) if state.other_wrote_last => backup
+                .is_some_and(|backup| backup > number || !is_of_this_boot)
+                .then_some("another program went on from an old copy of it"),
+            Some(_) if !is_of_this_boot => {
+                is_beside_others.then_some("it is a copy of an earlier boot")
+            }
+            Some(number) => record
+                .is_some_and(|record| number < record)
+                .then_some("it is older than the last address that was allocated"),
+        }
+    }
+
+    /// A state that lacks nothing by what else is there, with what must be done before it can be relied on.
+    fn believed(&self, mut state: Box<State>, backup: Option<Box<State>>) -> Box<State> {
+        if state.is_newer() {
+            return state;
+        }
+        let is_of_this_boot = self.is_of_this_boot(&state);
+        let is_ours = state.saved.is_some() && !state.other_wrote_last;
+        if is_ours && is_of_this_boot {
+            // There is no record, so nothing is proved, and the newer of the two counts.
+            if let Some(backup) = backup.filter(|backup| backup.saved > state.saved) {
+                state = backup;
+            }
+            state.must_save = true;
+        }
+        let is_known_reboot = is_ours && !is_of_this_boot && self.boot_id.is_some();
+        state.condition = match state.condition {
+            Condition::Lost(loss) if is_of_this_boot => Condition::Lost(loss),
+            _ if is_known_reboot => Condition::NewBoot,
+            _ => Condition::Reconcile,
+        };
+        state
+    }
+}
+
+/// The newer of two copies, with whatever else the other one holds.
+fn union(found: Option<Box<State>>, backup: Option<Box<State>>) -> Box<State> {
+    let (mut newer, older) = match (found, backup) {
+        (Some(found), Some(backup))
+            if !found.says_something()
+                || found.saved.is_some_and(|saved| Some(saved) < backup.saved) =>
+        {
+            (backup, Some(found))
+        }
+        (Some(found), backup) => (found, backup),
+        (None, backup) => (backup.unwrap_or_default(), None),
+    };
+    if let Some(older) = older {
+        newer.seen = newer.saved.max(older.saved).unwrap_or(0);
+        newer.ipam_mut().hold_also(older.ipam());
+    }
+    newer
+}
