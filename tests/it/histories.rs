@@ -94,8 +94,8 @@ enum Step {
     Stops(Pod),
     /// A DEL that succeeds. What the main plugin configured stays: the teardown is slow, or fails.
     Del(Pod),
-    /// A DEL that fails, because the backup cannot be read now.
-    DelFails(Pod),
+    /// A DEL that fails.
+    DelFails(Pod, Refusal),
     /// A DEL that names the address.
     DelNaming(Pod, &'static str),
     /// A GC by a runtime that knows these pods.

@@ -57,7 +57,7 @@ pub(super) fn histories() -> Vec<History> {
         row("a DEL of nobody restores a lost state", [Add(A, X), Lose(State), Del(D), HeldBy(X, A)]).each(&[Removed, Emptied, Halved]),
         row("a backup that cannot be read once decides nothing", [
             Add(A, X), Add(B, Y), Lose(State), Fails(Fault::BackupNotReadable), Refused(D, NotNow), Fails(Fault::BackupNotReadable),
-            DelFails(A), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
+            DelFails(A, NotNow), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
         ]).each(&[Removed, Emptied, Halved]),
         row("a release in the backup counts while the teardown lasts", [
             Add(A, X), Configured(A), Del(A), Remove(&[State]), Add(B, Y), Free(X),
@@ -69,7 +69,23 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Del(A), Gone(A), Shown(E, X), Remove(&[Lock]), Add(B, Y), Held(X),
         ]),
 
+        row("a DEL that saved only the state is not undone by a loss", [
+            Add(A, X), Add(B, Y), Fails(Fault::OnlyStateIsWritten), DelFails(A, Any), Del(A), Remove(&[State]), Add(C, Z),
+            Free(X), HeldBy(Y, B),
+        ]),
+
         // Old copies.
+        row("a late DEL of a former holder, whom an old state names", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Del(A), HeldBy(X, B),
+        ]),
+        row("a late DEL of a former holder, whom an old state names beside a newer backup", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Remove(&[LockFolder]),
+            Del(A), HeldBy(X, B),
+        ]),
+        row("the original goes on from an old copy of the state", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), PutBack(1, &[State]), OriginalAdd(C, Z), Refused(D, Quarantined),
+            Held(X), Held(Y), Held(Z),
+        ]),
         row("an old state is brought up to date", [
             Add(A, X), Keep(1, &[State]), Add(B, Y), Keep(2, &[State]), Add(C, Z), Del(C),
             PutBack(1, &[State]), Add(D, W), HeldBy(X, A), HeldBy(Y, B), Free(Z),
