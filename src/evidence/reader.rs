@@ -79,7 +79,7 @@ pub(super) fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<IpAddr>
 }
 
 /// Looks up the namespace that an entry names. Returns whether it exists and can belong to the
-/// attachment.
+/// attachment, or cannot be looked at.
 ///
 /// The host's own namespace never belongs to an attachment. A process ID in the path may have been
 /// reused on the host or in another pod.
@@ -88,7 +88,10 @@ pub(super) fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) 
         return false;
     };
     // After its unmount and before its removal, the path of a namespace leads to an ordinary file.
-    let found = namespace_id(paths, &netns.path).filter(|(dev, _)| kernel.is_of_namespaces(*dev));
+    let Ok(found) = namespace_id(paths, &netns.path) else {
+        return true;
+    };
+    let found = found.filter(|(dev, _)| kernel.is_of_namespaces(*dev));
     entry.may_be_hidden =
         found.is_none() && !is_beside_namespaces(paths, kernel, Path::new(&*netns.path));
     netns.id = found.filter(|id| kernel.host != Some(*id));
@@ -126,7 +129,7 @@ mod tests {
     #[test]
     fn pod_may_be_hidden_only_where_its_folder_has_no_namespace() {
         let paths = Paths::new(None, "azure-vnet-ipam");
-        let own = namespace_id(&paths, "/proc/self/ns/net").unwrap();
+        let own = namespace_id(&paths, "/proc/self/ns/net").unwrap().unwrap();
         let kernel = Kernel {
             // Another namespace than the test's own.
             host: Some((own.0, 0)),

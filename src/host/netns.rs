@@ -7,6 +7,7 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use rustix::fs::{fstat, fstatfs, stat};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -20,7 +21,7 @@ use crate::ipam::NetNs;
 pub fn netns(paths: &Paths, path: &str) -> Option<NetNs> {
     (!path.is_empty()).then(|| NetNs {
         path: path.into(),
-        id: namespace_id(paths, path),
+        id: namespace_id(paths, path).ok().flatten(),
         cookie: None,
     })
 }
@@ -153,7 +154,14 @@ fn number_in(path: &Path) -> io::Result<i32> {
 }
 
 /// Returns the device and inode of what `path` leads to; `None` when nothing is there.
-pub fn namespace_id(paths: &Paths, path: &str) -> Option<(u64, u64)> {
-    let found = stat(paths.under_root(path)).ok()?;
-    Some((found.st_dev, found.st_ino))
+///
+/// # Errors
+/// It cannot be looked at.
+pub fn namespace_id(paths: &Paths, path: &str) -> io::Result<Option<(u64, u64)>> {
+    match stat(paths.under_root(path)) {
+        Ok(found) => Ok(Some((found.st_dev, found.st_ino))),
+        // The path of a process ends with it.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::SRCH) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }

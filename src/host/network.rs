@@ -261,7 +261,7 @@ impl NetnsScanner {
     pub fn new(paths: &Paths) -> io::Result<NetnsScanner> {
         Ok(NetnsScanner {
             home: Netlink::open()?,
-            users: namespace_id(paths, "/proc/self/ns/user"),
+            users: namespace_id(paths, "/proc/self/ns/user").ok().flatten(),
         })
     }
 

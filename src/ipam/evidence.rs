@@ -166,7 +166,7 @@ pub struct Entry {
     pub netns: Option<NetNs>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Whether its namespace still exists. Otherwise the entry is no evidence.
+    /// Whether its namespace still exists, or cannot be looked at. Otherwise the entry is no evidence.
     pub is_live: bool,
     /// Whether an entry without a namespace was written since the machine started.
     pub of_this_boot: bool,

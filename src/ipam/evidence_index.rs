@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::evidence::{
     AZURE_VNET, Entry, Evidence, EvidenceList, Existence, Place, UnreadablePart,
 };
-use super::{Attachment, Claim, Free, Held, Ipam, Moment, Owner, TEARDOWN};
+use super::{Attachment, Claim, Free, Held, Ipam, Moment, Owner};
 
 /// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
@@ -197,11 +197,15 @@ impl<'a> EvidenceIndex<'a> {
         agree.then_some(claim)
     }
 
-    /// Who uses an address by the kernel and the lists.
-    pub(super) fn user_of(&self, address: IpAddr) -> AddressUser {
+    /// Who uses an address by the kernel and the lists. After a loss, an entry counts that names no namespace and was written
+    /// in this boot, as by libcni before 1.2: nothing else may tell of a pod whose address the kernel does not show.
+    pub(super) fn user_of(&self, address: IpAddr, is_after_a_loss: bool) -> AddressUser {
         let is_complete = self.evidence.kernel.incomplete.is_none();
+        let is_untold = |entry: &Entry| entry.netns.is_none() && entry.of_this_boot;
         let mut entries = self.naming(address).iter();
-        let is_listed = entries.any(|(_, entry)| entry.counts(is_complete));
+        let is_listed = entries.any(|(_, entry)| {
+            entry.counts(is_complete) || is_after_a_loss && is_untold(entry)
+        });
         match (is_listed, self.place(address)) {
             (false, None | Some(Place::OfUser(_))) => AddressUser::None,
             (false, Some(Place::Host)) => AddressUser::Host,
@@ -209,28 +213,26 @@ impl<'a> EvidenceIndex<'a> {
         }
     }
 
-    /// Whether a free address is only being torn down: it was released less than [`TEARDOWN`] ago, no network namespace but its releaser's
-    /// has it, and no entry but its releaser's names it.
-    pub fn is_torn_down(&self, address: IpAddr, free: &Free, now: Moment) -> bool {
-        let Some((at, own)) = free.released.zip(free.releaser.as_deref()) else {
+    /// Whether only the network namespace of its last holder has a released address, and no entry names
+    /// it for another namespace: the teardown goes on, or has failed.
+    pub fn is_left_over(&self, address: IpAddr, free: &Free, now: Moment) -> bool {
+        let Some((at, last)) = free.released.zip(free.last_netns.as_deref()) else {
             return false;
         };
         let kernel = &self.evidence.kernel;
         let is_complete = kernel.incomplete.is_none();
+        let is_last = |id, cookie| last.is_still(id, cookie, now.since(at));
         let having = kernel.addresses_by_namespace.iter();
         let mut having = having.filter(|(_, addresses)| addresses.contains(&address));
         let is_configured = having.clone().next().is_some();
         let mut entries = self.naming(address).iter();
-        now.since(at) < TEARDOWN
-            && having.all(|(id, _)| own.is_in(*id, kernel.cookies.get(id).copied()))
+        having.all(|(id, _)| is_last(*id, kernel.cookies.get(id).copied()))
             // Loopback and single links are not among those.
             && (is_configured || kernel.places(address).next().is_none())
             && entries.all(|(_, entry)| {
+                let netns = entry.netns.as_ref();
                 !entry.counts(is_complete)
-                    || match entry.netns.as_ref().and_then(|n| Some((n.id?, n.cookie))) {
-                        Some((id, cookie)) => own.is_in(id, cookie),
-                        None => own.is_container(&entry.container_id),
-                    }
+                    || netns.is_some_and(|n| n.id.is_some_and(|id| is_last(id, n.cookie)))
             })
     }
 
@@ -375,7 +377,7 @@ mod tests {
                 if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
                     entries[0].may_be_hidden = may_be_hidden;
                 }
-                let user = EvidenceIndex::new(&evidence, &Ipam::default()).user_of(ip(V4));
+                let user = EvidenceIndex::new(&evidence, &Ipam::default()).user_of(ip(V4), false);
                 assert_eq!(
                     user == AddressUser::Pod,
                     expected,

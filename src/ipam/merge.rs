@@ -1,13 +1,14 @@
 //! The listing of a source for this node, and how it is merged into the address space `local` (contract section 9, differences D6 and D9).
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::mem;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use super::order::sort_by_text;
-use super::{Dropped, Ipam, Pool, Record, Space, Subnet, Usage, by_text};
+use super::{Free, Ipam, Pool, Record, Space, Subnet, Usage, by_text};
 
 /// The space that sources fill, whatever space a call asks for.
 const LOCAL: &str = "local";
@@ -51,7 +52,7 @@ impl Ipam {
                 report.changed |= pool.follow(now);
             }
             let listed = now.map_or(&[][..], |l| &l.addresses);
-            pool.update(listed, &mut self.dropped, &mut report);
+            pool.update(listed, &mut self.omitted, &mut report);
             let stays = !pool.records.is_empty() || pool.ref_count > 0;
             report.pools_removed += usize::from(!stays);
             stays
@@ -62,25 +63,23 @@ impl Ipam {
                 ..Pool::default()
             };
             pool.follow(new);
-            pool.update(&new.addresses, &mut self.dropped, &mut report);
+            pool.update(&new.addresses, &mut self.omitted, &mut report);
             local.pools.insert(pool.id.clone(), pool);
             report.pools_added += 1;
         }
-        for dropped in mem::take(&mut self.dropped) {
-            let mut records = local.pools.values_mut();
-            match records.find_map(|pool| pool.record_mut(&dropped.address)) {
-                // Listed again: its pod may not be torn down yet.
-                Some(record) => {
-                    if let Usage::Free(free) = &mut record.usage
-                        && free.released.is_none()
-                    {
-                        free.released = Some(dropped.at);
-                        free.releaser = dropped.releaser.map(Box::new);
-                    }
-                }
-                None => self.dropped.push(dropped),
+        self.omitted.retain(|address, free| {
+            let mut pools = local.pools.values_mut();
+            let Some(record) = pools.find_map(|pool| pool.record_mut(address)) else {
+                return true;
+            };
+            // Listed again, maybe in another subnet.
+            if let Usage::Free(new) = &mut record.usage
+                && new.released.is_none()
+            {
+                *new = mem::take(free);
             }
-        }
+            false
+        });
         report.changed |=
             report.pools_added + report.pools_removed + report.added + report.removed > 0;
         report
@@ -105,9 +104,14 @@ impl Pool {
         !is_same
     }
 
-    /// Adds free records for new addresses, removes free records that are not listed, and marks held ones. Mostly nothing changes. Records
-    /// that were released a moment ago are remembered.
-    fn update(&mut self, listed: &[IpAddr], dropped: &mut Vec<Dropped>, report: &mut Merged) {
+    /// Adds free records for new addresses, moves released records that are not listed to `omitted`,
+    /// and marks held ones. Mostly nothing changes.
+    fn update(
+        &mut self,
+        listed: &[IpAddr],
+        omitted: &mut BTreeMap<IpAddr, Free>,
+        report: &mut Merged,
+    ) {
         let mut listed = listed.to_vec();
         if !listed.is_sorted_by(|a, b| by_text(a, b).is_lt()) {
             sort_by_text(&mut listed);
@@ -135,12 +139,8 @@ impl Pool {
             match &mut record.usage {
                 Usage::Free(free) if !is_listed => {
                     report.removed += 1;
-                    if let Some((at, releaser)) = free.released.zip(free.releaser.take()) {
-                        dropped.push(Dropped {
-                            address,
-                            at,
-                            releaser: Some(*releaser),
-                        });
+                    if free.released.is_some() {
+                        omitted.insert(address, mem::take(free));
                     }
                     continue;
                 }

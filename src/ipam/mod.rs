@@ -31,9 +31,9 @@ pub use liveness::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict};
 pub use merge::{Inventory, ListedPool, Merged};
 pub use model::{Family, Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
-pub use owner::{Attachment, Claim, NetNs, Owner, Releaser};
+pub use owner::{Attachment, Claim, NetNs, Owner};
 pub use reclaim::{Candidate, Judged, Stale};
-pub use record::{Dropped, Free, Held, Moment, Record, TEARDOWN, Tombstone, Usage};
+pub use record::{Free, Held, Moment, Record, Tombstone, Usage};
 pub use release::{Freed, Hint};
 pub use request::{
     Grant, GrantKind, Holder, POOL_STAGE, PoolCount, PoolSelector, Refusal, Request,

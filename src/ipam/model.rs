@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Dropped, Held, Moment, Record, Tombstone, Usage, by_text};
+use super::{Free, Held, Moment, Record, Tombstone, Usage, by_text};
 
 /// Everything the state says about addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,8 +21,8 @@ pub struct Ipam {
     pub quarantine: Option<Moment>,
     /// The DELs of attachments without an address, whose ADDs may still come.
     pub tombstones: Vec<Tombstone>,
-    /// The addresses whose records went with their releases, less than [`TEARDOWN`](super::TEARDOWN) ago.
-    pub dropped: Vec<Dropped>,
+    /// The released addresses that the source does not list at present. It may list them again.
+    pub omitted: BTreeMap<IpAddr, Free>,
 }
 
 /// An address space.

@@ -1,8 +1,7 @@
 //! Who owns an address.
 
 use std::rc::Rc;
-
-use crate::codec::{BASIS, checksum};
+use std::time::Duration;
 
 /// The owner of an address in use.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,43 +44,16 @@ pub struct NetNs {
     pub cookie: Option<u64>,
 }
 
-/// Who released an address, within this boot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Releaser {
-    /// Device and inode numbers of its network namespace.
-    pub id: (u64, u64),
-    /// The kernel's number of the namespace, where it has one.
-    pub cookie: Option<u64>,
-    /// The [checksum](Releaser::checksum) of the container's ID.
-    pub container: u64,
-}
-
-impl Releaser {
-    /// The upper half, as the numbers of JSON are exact up to 2^53 for most readers.
-    pub fn checksum(container_id: &str) -> u64 {
-        checksum(BASIS, container_id.as_bytes()) >> 32
-    }
-
-    /// Whether it is this container.
-    pub fn is_container(&self, id: &str) -> bool {
-        self.container == Releaser::checksum(id)
-    }
-
-    /// Whether its network namespace is the one with these numbers.
-    pub fn is_in(&self, id: (u64, u64), cookie: Option<u64>) -> bool {
-        let cookies = self.cookie.zip(cookie);
-        id == self.id && cookies.is_none_or(|(then, now)| then == now)
-    }
-}
+/// How long device and inode alone tell a namespace after its holder released its address.
+const INODE_IS_KEPT: Duration = Duration::from_secs(30);
 
 impl NetNs {
-    /// The container as a releaser, where the path could be looked at.
-    pub fn releaser(&self, container_id: &str) -> Option<Releaser> {
-        self.id.map(|id| Releaser {
-            id,
-            cookie: self.cookie,
-            container: Releaser::checksum(container_id),
-        })
+    /// Whether the namespace with these numbers is this one, whose holder released its address `ago`.
+    pub fn is_still(&self, id: (u64, u64), cookie: Option<u64>, ago: Duration) -> bool {
+        match self.cookie.zip(cookie) {
+            Some((then, now)) => then == now,
+            None => self.id == Some(id) && ago < INODE_IS_KEPT,
+        }
     }
 }
 
@@ -149,11 +121,6 @@ impl Owner {
     /// The network namespace that the ADD was made for, where it is known.
     pub fn netns(&self) -> Option<&NetNs> {
         self.claim()?.netns.as_ref()
-    }
-
-    /// It as the releaser of its address, where its network namespace is known.
-    pub fn releaser(&self) -> Option<Releaser> {
-        self.netns()?.releaser(self.container_id()?)
     }
 
     /// `namespace/name` of the pod, where it is known.

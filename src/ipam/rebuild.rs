@@ -5,13 +5,18 @@ use std::net::IpAddr;
 
 use super::evidence::Evidence;
 use super::evidence_index::{AddressUser, EvidenceIndex};
-use super::{Attachment, Held, Ipam, Moment, Owner, Usage};
+use super::{Attachment, Held, Ipam, Moment, Owner, Record, Usage};
 
 impl Ipam {
     /// Holds every free address that the kernel or a list shows in use by a pod, with its owner where the lists agree on one. What the
     /// host itself has is only marked. A released address stays free while only the network namespace of its former holder has it.
-    /// Returns the addresses and their owners.
-    pub fn hold_evident(&mut self, evidence: &Evidence, now: Moment) -> Vec<(IpAddr, Owner)> {
+    /// After a loss, entries of this boot count that name no namespace. Returns the addresses and their owners.
+    pub fn hold_evident(
+        &mut self,
+        evidence: &Evidence,
+        now: Moment,
+        is_after_a_loss: bool,
+    ) -> Vec<(IpAddr, Owner)> {
         let generation = self.generation + 1;
         // An address that two pools list has one holder.
         let mut held = self.held_addresses();
@@ -19,10 +24,10 @@ impl Ipam {
         let mut found = Vec::new();
         for (address, usage) in self.usages_mut() {
             let Usage::Free(free) = usage else { continue };
-            match index.user_of(address) {
+            match index.user_of(address, is_after_a_loss) {
                 AddressUser::None => {}
                 AddressUser::Host => free.on_host = true,
-                AddressUser::Pod if index.is_torn_down(address, free, now) => {}
+                AddressUser::Pod if index.is_left_over(address, free, now) => {}
                 AddressUser::Pod => {
                     if held.insert(address) {
                         let owner = index.owner(address, generation);
@@ -54,11 +59,14 @@ impl Ipam {
         }
     }
 
-    /// Whether the kernel or a list shows that a pod uses an address that the pools have.
-    pub fn is_in_use(&self, evidence: &Evidence) -> bool {
+    /// The addresses of the pools that the kernel or a list shows in use by pods, when no state is
+    /// left.
+    pub fn used_by_pods(&self, evidence: &Evidence) -> Vec<IpAddr> {
         let index = EvidenceIndex::new(evidence, self);
-        let mut records = self.records();
-        records.any(|record| index.user_of(record.address()) == AddressUser::Pod)
+        self.records()
+            .map(Record::address)
+            .filter(|address| index.user_of(*address, true) == AddressUser::Pod)
+            .collect()
     }
 
     /// Whether the attachment's container holds an address whose interface is not known.
@@ -76,7 +84,7 @@ impl Ipam {
         let mut adopted = false;
         for (address, held) in self.holders_mut() {
             if let Owner::Container(id) = &held.owner
-                && index.user_of(address) == AddressUser::Pod
+                && index.user_of(address, false) == AddressUser::Pod
                 && let Some(claim) = index.claim_of(address, id, generation)
             {
                 held.owner = Owner::Attachment(Box::new(claim));
@@ -103,7 +111,7 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::{holders, ip, listed, record, shows, with_pools};
-    use crate::ipam::{Entry, EvidenceList, Free, Inventory, NetNs, Place, Releaser};
+    use crate::ipam::{Entry, EvidenceList, Free, Inventory, NetNs, Place};
 
     const NOW: Moment = Moment(77);
 
@@ -140,12 +148,12 @@ mod tests {
     #[test]
     fn a_released_address_is_free_only_in_the_namespace_that_released_it() {
         let at = |seconds: u64| Moment(1_000_000_000 * seconds);
-        let id = |ino, cookie| Releaser {
-            id: (4, ino),
+        let id = |ino, cookie| NetNs {
+            path: "/run/netns/x".into(),
+            id: Some((4, ino)),
             cookie,
-            container: Releaser::checksum("c1"),
         };
-        let own = Some(id(77, None));
+        let own = || Some(id(77, None));
         let shown = || {
             let mut evidence = shows(&["10.1.0.5"]);
             let namespaces = &mut evidence.kernel.addresses_by_namespace;
@@ -175,30 +183,30 @@ mod tests {
             }
             look
         };
-        let numbered = Some(id(77, Some(8)));
-        for (name, releaser, age, look, is_held) in [
-            ("its own", own, 29, shown(), false),
+        let numbered = || Some(id(77, Some(8)));
+        for (name, last, age, look, is_held) in [
+            ("its own", own(), 29, shown(), false),
             ("by number", Some(id(77, Some(9))), 29, shown(), false),
-            ("reused", numbered, 29, shown(), true),
-            ("long ago", own, 30, shown(), true),
+            ("by number, long ago", Some(id(77, Some(9))), 99, shown(), false),
+            ("reused", numbered(), 29, shown(), true),
+            ("long ago", own(), 30, shown(), true),
             ("unknown", None, 1, shown(), true),
             ("another", Some(id(78, None)), 1, shown(), true),
-            ("anywhere", own, 1, shows(&["10.1.0.5"]), true),
-            ("listed there", own, 1, listed_in(77), false),
-            ("listed elsewhere", own, 1, listed_in(78), true),
-            ("listed later", numbered, 1, listed_later(8), false),
-            ("its successor's", numbered, 1, listed_later(9), true),
-            ("its container elsewhere", own, 1, elsewhere(), true),
-            ("its entry", own, 1, untold("c1"), false),
-            ("another's entry", own, 1, untold("c2"), true),
+            ("anywhere", own(), 1, shows(&["10.1.0.5"]), true),
+            ("listed there", own(), 1, listed_in(77), false),
+            ("listed elsewhere", own(), 1, listed_in(78), true),
+            ("listed later", numbered(), 1, listed_later(8), false),
+            ("its successor's", numbered(), 1, listed_later(9), true),
+            ("its container elsewhere", own(), 1, elsewhere(), true),
+            ("listed without a namespace", own(), 1, untold("c1"), true),
         ] {
             let mut ipam = state();
             record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free {
                 released: Some(at(100)),
-                releaser: releaser.map(Box::new),
+                last_netns: last.map(Box::new),
                 ..Free::default()
             });
-            ipam.hold_evident(&look, at(100 + age));
+            ipam.hold_evident(&look, at(100 + age), false);
             assert_eq!(!holders(&ipam).is_empty(), is_held, "{name}");
         }
     }
@@ -208,7 +216,7 @@ mod tests {
         let mut ipam = state();
         let all = [("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "c3")];
         let entries = all.map(|(address, id)| entry(id, address, 77)).into();
-        ipam.hold_evident(&with_entries(entries), NOW);
+        ipam.hold_evident(&with_entries(entries), NOW, false);
         let confirmed = vec![entry("c9", "10.1.0.5", 77), entry("c2", "10.1.0.6", 77)];
         ipam.confirm_owners(&with_entries(confirmed));
         assert_eq!(holders(&ipam), "10.1.0.5=c9 10.1.0.6=c2 10.1.0.7=");
@@ -224,7 +232,7 @@ mod tests {
         let mut ipam = state();
         let mut look = Evidence::default();
         look.kernel.configured.insert(ip("10.1.0.5"), Place::Host);
-        assert!(ipam.hold_evident(&look, NOW).is_empty());
+        assert!(ipam.hold_evident(&look, NOW, false).is_empty());
         let is_marked = |ipam: &mut Ipam| record(ipam, "10.1.0.5").free().unwrap().on_host;
         assert!(is_marked(&mut ipam));
         let others = [ip("10.1.0.6"), ip("10.1.0.7")].into();
@@ -239,7 +247,7 @@ mod tests {
         ipam.merge(&Inventory {
             pools: pools.into(),
         });
-        ipam.hold_evident(&shows(&["10.1.0.5"]), NOW);
+        ipam.hold_evident(&shows(&["10.1.0.5"]), NOW, false);
         assert_eq!(holders(&ipam), "10.1.0.5=");
     }
 }

@@ -188,13 +188,13 @@ impl Ipam {
         let freed = self.release_where(is_gone, now);
         for (_, usage) in self.usages_mut() {
             match usage {
-                Usage::Free(free) => (free.released, free.releaser) = (None, None),
+                Usage::Free(free) => (free.released, free.last_netns) = (None, None),
                 Usage::Held(held) => (held.since, held.suspect) = (now, None),
             }
         }
         self.quarantine = None;
         self.tombstones.clear();
-        self.dropped.clear();
+        self.omitted.clear();
         freed.into_iter().map(|freed| freed.address).collect()
     }
 

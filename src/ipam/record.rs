@@ -5,11 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Attachment, Owner, Releaser};
-
-/// How long the node may go on showing a released address: its DEL comes before the main plugin and the runtime take the pod's network
-/// namespace down.
-pub const TEARDOWN: Duration = Duration::from_secs(30);
+use super::{Attachment, NetNs, Owner};
 
 /// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
 /// under another boot ID.
@@ -56,9 +52,9 @@ pub struct Free {
     pub left_over_id: Option<Box<str>>,
     /// When it was last released, if that was since this boot.
     pub released: Option<Moment>,
-    /// The holder that released it, where its network namespace is known. Its teardown follows the DEL. In a box, as few
-    /// records have one: a record takes 96 bytes instead of 120.
-    pub releaser: Option<Box<Releaser>>,
+    /// The network namespace of its last holder, where it is known: the main plugin and the runtime take it down after the DEL, or
+    /// fail to.
+    pub last_netns: Option<Box<NetNs>>,
     /// The host or one of its routes had it at the last look (difference D19).
     pub on_host: bool,
 }
@@ -74,18 +70,6 @@ pub struct Held {
     pub suspect: Option<Moment>,
     /// Whether the source no longer lists the address. Then the record is removed with its release.
     pub unlisted: bool,
-}
-
-/// An address that the source did not list when it was released, so that its record went. It may be listed again before its pod's
-/// network namespace is gone.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Dropped {
-    /// The address.
-    pub address: IpAddr,
-    /// When it was released.
-    pub at: Moment,
-    /// Its holder, where the network namespace is known.
-    pub releaser: Option<Releaser>,
 }
 
 /// A DEL that found nothing.

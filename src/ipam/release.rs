@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use super::evidence_index::EvidenceIndex;
 use super::{
-    Attachment, Dropped, Evidence, Free, Grant, GrantKind, Held, Ipam, Moment, Record, Releaser,
-    TEARDOWN, Tombstone, Usage,
+    Attachment, Evidence, Free, Grant, GrantKind, Held, Ipam, Moment, NetNs, Record, Tombstone, Usage,
 };
 use crate::codec::named_address;
 
@@ -164,50 +163,40 @@ impl Ipam {
                     let names = (space_name.as_str(), pool_name.as_str());
                     let held = record.held().filter(|held| select(names, record, held));
                     let Some(held) = held else { return true };
-                    let releaser = held.owner.releaser().map(Box::new);
-                    let free = Usage::Free(Free {
+                    let free = Free {
                         released: Some(now),
-                        releaser,
+                        last_netns: held.owner.netns().cloned().map(Box::new),
                         ..Free::default()
-                    });
-                    let Usage::Held(held) = mem::replace(&mut record.usage, free) else {
-                        return true;
                     };
                     let stays = !held.unlisted;
-                    freed.push(Freed {
-                        pool: pool_name.clone(),
-                        address: record.address(),
-                        held,
-                    });
+                    if !stays {
+                        self.omitted.insert(record.address(), free.clone());
+                    }
+                    let before = mem::replace(&mut record.usage, Usage::Free(free));
+                    if let Usage::Held(held) = before {
+                        freed.push(Freed {
+                            pool: pool_name.clone(),
+                            address: record.address(),
+                            held,
+                        });
+                    }
                     stays
                 });
             }
         }
-        self.note_dropped(&freed, now);
         freed
     }
 
-    /// Notes who released the freed addresses whose records named no network namespace.
-    pub fn note_teardown(&mut self, freed: &[Freed], releaser: Releaser) {
-        for (address, usage) in self.usages_mut() {
-            if let Usage::Free(free) = usage
-                && freed.iter().any(|freed| freed.address == address)
-            {
-                free.releaser.get_or_insert(Box::new(releaser));
-            }
+    /// Notes the network namespace of a DEL for the freed addresses whose records named none.
+    pub fn note_last_netns(&mut self, freed: &[Freed], netns: &NetNs) {
+        let is_freed = |address| freed.iter().any(|freed| freed.address == address);
+        let in_pools = self.usages_mut().filter_map(|(address, usage)| match usage {
+            Usage::Free(free) => Some((address, free)),
+            Usage::Held(_) => None,
+        });
+        for (_, free) in in_pools.filter(|(address, _)| is_freed(*address)) {
+            free.last_netns.get_or_insert_with(|| Box::new(netns.clone()));
         }
-    }
-
-    /// Remembers the freed addresses whose records went.
-    pub(super) fn note_dropped(&mut self, freed: &[Freed], at: Moment) {
-        self.dropped
-            .retain(|dropped| at.since(dropped.at) < TEARDOWN);
-        let unlisted = freed.iter().filter(|freed| freed.held.unlisted);
-        self.dropped.extend(unlisted.map(|freed| Dropped {
-            address: freed.address,
-            at,
-            releaser: freed.held.owner.releaser(),
-        }));
     }
 }
 

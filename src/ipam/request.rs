@@ -47,6 +47,14 @@ pub enum PoolSelector<'a> {
 }
 
 impl PoolSelector<'_> {
+    /// The family of the pools that fit.
+    pub fn family(self) -> Family {
+        match self {
+            PoolSelector::Named(subnet) => Family::of_prefix(subnet),
+            PoolSelector::Any { family, .. } => family,
+        }
+    }
+
     /// The step of the original that such a request begins with.
     pub fn stage(self) -> &'static str {
         match self {

@@ -39,14 +39,15 @@ impl Ipam {
         count
     }
 
-    /// Forgets who released the addresses. Nothing proves that they were not allocated again.
-    pub fn forget_releasers(&mut self) {
+    /// Forgets the last namespaces of the released addresses. Nothing proves that they were not
+    /// allocated again.
+    pub fn forget_last_namespaces(&mut self) {
         for (_, usage) in self.usages_mut() {
             if let Usage::Free(free) = usage {
-                free.releaser = None;
+                free.last_netns = None;
             }
         }
-        self.dropped.clear();
+        self.omitted.clear();
     }
 
     /// Holds a free address where it has a record, or else in the first pool whose subnet contains it. Returns false where there is

@@ -30,7 +30,7 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     let cookie = known.then(|| CookieLookup::start(&context.paths, &call.netns));
     let requested = address_requests(call)?;
     let source = Source::from_config(ipam, &context.source_overrides, &context.paths)?;
-    let refresher = Refresher {
+    let mut refresher = Refresher {
         paths: &context.paths,
         source: &source,
         started: context.started,
@@ -61,6 +61,10 @@ pub fn add(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
                 add.set_snapshot(NodeSnapshot::capture(candidates, context));
             }
             Decision::Refresh(reason) => {
+                if reason == RefreshReason::First {
+                    // A failure within the short limit says nothing about the longer one.
+                    refresher.started = context.now();
+                }
                 add.set_refresh(reason, refresh(&refresher, reason, record));
             }
         }
@@ -151,7 +155,7 @@ impl<'a> Add<'a> {
             requests: &self.requests,
             inventory: answer.map(|answer| &answer.matched.inventory),
             snapshot: self.snapshot.as_ref(),
-            retry: self.outcome.retry().filter(|retry| *retry != self.reason),
+            retry: self.outcome.retry(self.reason),
             now: context.now(),
         };
         let mut actions = Vec::new();

@@ -127,7 +127,7 @@ pub(crate) fn note_moved_namespaces<'a>(
     paths: &Paths,
 ) {
     for netns in held.filter_map(|held| held.owner.netns()) {
-        let now = namespace_id(paths, &netns.path);
+        let now = namespace_id(paths, &netns.path).ok().flatten();
         if let Some(then) = netns.id
             && now.is_some_and(|now| now != then)
             && !netns.path.starts_with("/proc/")

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::context::{Host, NodeSnapshot};
 use super::report::Action;
 use crate::ipam::{
-    Candidate, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector, Refusal, Request,
+    Candidate, Family, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector, Refusal, Request,
     Violation,
 };
 use crate::source::RefreshReason;
@@ -69,7 +69,7 @@ pub fn decide(
             // Nothing can be proved before there are pools. As from the original, there is a state when the source has answered.
             _ if is_empty => state.must_save = inputs.inventory.is_some(),
             None => return Decision::Snapshot(Vec::new()),
-            Some(snapshot) => prove_fresh(state, snapshot),
+            Some(snapshot) => prove_fresh(state, requests, snapshot),
         }
     }
     // The original's states are never empty, and a loss stays pending until there is something to compare.
@@ -102,8 +102,8 @@ pub fn decide(
     }
     let flags_before = pool_flags(state.ipam());
     let mut grants = allocate_all(state.ipam_mut(), requests, now, host, actions);
-    // An answer of another call may have been lost with the state that it was merged into.
-    let is_useful = |reason: &RefreshReason| *reason != RefreshReason::Lost || state.is_empty();
+    // With pools, only a newer answer can help.
+    let is_useful = |reason: &RefreshReason| *reason == RefreshReason::Newer || state.is_empty();
     if let (Err(_), Some(reason)) = (&grants, inputs.retry.filter(is_useful)) {
         return Decision::Refresh(reason);
     }
@@ -157,16 +157,21 @@ pub fn reclaim(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions:
     actions.push(Action::Judged(judged));
 }
 
-/// Decides whether a state that is not there is a fresh one: no pod uses an address that the source lists.
-fn prove_fresh(state: &mut State, snapshot: &NodeSnapshot) {
-    let is_in_use = state.ipam().is_in_use(&snapshot.evidence);
-    if let Condition::Lost(loss) = &mut state.condition {
-        if is_in_use {
+/// Decides whether a state that is not there is a fresh one: no pod uses an address that the source lists. Where pods have addresses
+/// of another family only, these are those of another plugin, such as azure-vnet-ipam beside azure-vnet-ipamv6.
+fn prove_fresh(state: &mut State, requests: &[Request<'_>], snapshot: &NodeSnapshot) {
+    let in_use = state.ipam().used_by_pods(&snapshot.evidence);
+    let is_of_a_requested_family = |address: &IpAddr| {
+        let family = Family::from_address(*address);
+        requests.iter().any(|request| request.pool.family() == family)
+    };
+    match &mut state.condition {
+        Condition::Lost(loss) if in_use.iter().any(is_of_a_requested_family) => {
             loss.may_be_fresh = false;
             loss.why = "it is not there, though pods have addresses of its pools".to_owned();
-        } else {
-            state.condition = Condition::Fresh;
         }
+        condition if in_use.is_empty() => *condition = Condition::Fresh,
+        condition => *condition = Condition::Reconcile,
     }
 }
 
@@ -201,7 +206,8 @@ fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &
         }
         _ => {}
     }
-    let found = ipam.hold_evident(evidence, now);
+    let is_after_a_loss = matches!(condition, Condition::Lost(_) | Condition::Ready);
+    let found = ipam.hold_evident(evidence, now, is_after_a_loss);
     if condition == Condition::Reconcile {
         ipam.adopt_claims(evidence);
     }

@@ -63,9 +63,8 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
         if freed.iter().any(|freed| freed.held.owner.netns().is_none())
             && let Some(netns) = netns(&context.paths, &call.netns)
-            && let Some(releaser) = netns.releaser(&call.attachment.container_id)
         {
-            state.ipam_mut().note_teardown(&freed, releaser);
+            state.ipam_mut().note_last_netns(&freed, &netns);
         }
         context.commit(&mut locked, &mut state).map_err(store)?;
         // Nobody waits for the lock while the rest is done, and the state is freed.

@@ -36,12 +36,19 @@ pub const fn time_limit(has_pools: bool) -> Duration {
 pub enum RefreshReason {
     /// The state has pools; they may be out of date.
     Ordinary,
-    /// The state seemed to have no pools before it was locked.
+    /// The state has no pools, or seemed to have none before it was locked.
     First,
     /// The pools cannot satisfy the request, so an older answer is not enough.
     Newer,
     /// The state has no pools although a source answered: its answer is lost.
     Lost,
+}
+
+impl RefreshReason {
+    /// Whether the state seems to have pools.
+    fn expects_pools(self) -> bool {
+        matches!(self, RefreshReason::Ordinary | RefreshReason::Newer)
+    }
 }
 
 /// When a source was last queried, as recorded in the lock file for queries.
@@ -91,13 +98,17 @@ impl RefreshOutcome {
         }
     }
 
-    /// The reason for another refresh before an ADD is refused, if one may help.
-    pub fn retry(&self) -> Option<RefreshReason> {
-        match self {
-            RefreshOutcome::Answered => Some(RefreshReason::Lost),
-            RefreshOutcome::Skipped(_) => Some(RefreshReason::Newer),
-            RefreshOutcome::Fresh(_) | RefreshOutcome::Failed(_) => None,
-        }
+    /// The reason for another refresh before an ADD is refused, if one may help after the last
+    /// reason.
+    pub fn retry(&self, last: RefreshReason) -> Option<RefreshReason> {
+        let next = match self {
+            RefreshOutcome::Answered => RefreshReason::Lost,
+            RefreshOutcome::Skipped(_) => RefreshReason::Newer,
+            // The source gets more time if there are no pools after all.
+            RefreshOutcome::Failed(_) if last.expects_pools() => RefreshReason::First,
+            RefreshOutcome::Fresh(_) | RefreshOutcome::Failed(_) => return None,
+        };
+        (next != last).then_some(next)
     }
 }
 
@@ -108,7 +119,7 @@ pub struct Refresher<'a> {
     pub paths: &'a Paths,
     /// The source.
     pub source: &'a Source,
-    /// When this process started.
+    /// When this process started. What happened at the source since then counts.
     pub started: Moment,
     /// The current boot.
     pub boot_id: Option<&'a str>,
@@ -134,8 +145,7 @@ pub struct FreshAnswer {
 impl Refresher<'_> {
     /// Queries the source if that is necessary.
     pub fn refresh(&self, reason: RefreshReason) -> RefreshOutcome {
-        let has_pools = matches!(reason, RefreshReason::Ordinary | RefreshReason::Newer);
-        let limit = time_limit(has_pools);
+        let limit = time_limit(reason.expects_pools());
         let path = self.paths.fetch_lock();
         // The kernel grants the lock in the order of arrival. Every process but the first one finds
         // recent attempts in the file.

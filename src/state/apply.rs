@@ -2,10 +2,14 @@
 
 use std::mem;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::original::Original;
 use super::ours::{Facts, InOrder, Ours, PoolFacts, QUARANTINE, RawNetNs};
-use crate::ipam::{Claim, Dropped, Free, Held, Ipam, Moment, NetNs, Owner, TEARDOWN, Usage};
+use crate::ipam::{Claim, Free, Held, Ipam, Moment, NetNs, Owner, Usage};
+
+/// How long the record of a released address is kept while the source does not list it.
+const OMITTED_IS_KEPT: Duration = Duration::from_secs(600);
 
 /// How far the moments in our key can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,15 +53,16 @@ impl Ours<'_, PoolFacts<'_>> {
             for tombstone in &mut ipam.tombstones {
                 tombstone.at = tombstone.at.min(trust.now);
             }
-            let dropped = self.dropped.into_iter().filter_map(|d| {
-                Some(Dropped {
-                    address: d.address?,
-                    at: Moment(d.at.min(trust.now.0)),
-                    releaser: d.releaser,
-                })
-            });
-            let dropped = dropped.filter(|d| trust.now.since(d.at) < TEARDOWN);
-            ipam.dropped = dropped.collect();
+            for omitted in &self.omitted {
+                let mut free = Free::default();
+                omitted.facts.apply_to_free(&mut free, trust);
+                if let Some(address) = omitted.address
+                    && let Some(at) = free.released
+                    && trust.now.since(at) < OMITTED_IS_KEPT
+                {
+                    ipam.omitted.insert(address, free);
+                }
+            }
         }
         let generation = ipam.generation;
         let mut names = Names::default();
@@ -88,9 +93,9 @@ pub(super) fn judge_moments(ipam: &mut Ipam, now: Moment, trust: Option<Trust>) 
             (Usage::Held(held), _) => held.since = now,
             (Usage::Free(free), Some(trust)) => {
                 free.released = trust.clock(free.released.map(|at| at.0));
-                forget_old_releaser(free, trust);
+                forget_unreleased(free);
             }
-            (Usage::Free(free), None) => (free.released, free.releaser) = (None, None),
+            (Usage::Free(free), None) => (free.released, free.last_netns) = (None, None),
         }
     }
 }
@@ -147,24 +152,17 @@ impl Facts<'_> {
         } else {
             trust.clock(self.released)
         };
-        let releaser = if was_held {
-            let container_id = self.owner.id.as_deref().unwrap_or_default();
-            let netns = self.owner.netns.as_ref();
-            netns.and_then(|raw| raw.to_netns(trust.same_boot).releaser(container_id))
-        } else {
-            self.releaser
-        };
-        free.releaser = releaser.map(Box::new);
-        forget_old_releaser(free, trust);
+        let netns = self.owner.netns.as_ref();
+        free.last_netns = netns.map(|raw| Box::new(raw.to_netns(trust.same_boot)));
+        forget_unreleased(free);
     }
 }
 
-/// Who made a release counts for a while.
-fn forget_old_releaser(free: &mut Free, trust: Trust) {
-    free.releaser.take_if(|_| {
-        free.released
-            .is_none_or(|at| trust.now.since(at) >= TEARDOWN)
-    });
+/// The last namespace counts only as long as the moment of the release does.
+fn forget_unreleased(free: &mut Free) {
+    if free.released.is_none() {
+        free.last_netns = None;
+    }
 }
 
 impl RawNetNs<'_> {

@@ -105,7 +105,7 @@ impl Judge<'_> {
             }
             backup => {
                 let mut lost = union(found, backup);
-                lost.ipam_mut().forget_releasers();
+                lost.ipam_mut().forget_last_namespaces();
                 lost.condition = Condition::Lost(Loss {
                     why,
                     seen: self.now,

@@ -10,7 +10,7 @@ use super::apply::{Trust, judge_moments};
 use super::condition::Condition;
 use super::lock::is_same_boot;
 use super::original::Original;
-use super::ours::{FORMAT, KEY, Loss, NEW_BOOT, Ours, PoolFacts, PoolRecords, RawDropped};
+use super::ours::{FORMAT, KEY, Loss, NEW_BOOT, Ours, PoolFacts, PoolRecords, RawOmitted, free_facts};
 use crate::codec::{self, Cursor, Layout, Out, ParseError, Print, Read, go_json};
 use crate::ipam::{Ipam, Moment, Usage};
 
@@ -242,10 +242,9 @@ impl State {
             Condition::NewBoot => Some(NEW_BOOT),
             _ => None,
         };
-        let dropped = ipam.dropped.iter().map(|dropped| RawDropped {
-            address: Some(dropped.address),
-            at: dropped.at.0,
-            releaser: dropped.releaser,
+        let omitted = ipam.omitted.iter().map(|(address, free)| RawOmitted {
+            address: Some(*address),
+            facts: free_facts(free),
         });
         Ours {
             format: FORMAT,
@@ -257,7 +256,7 @@ impl State {
             refreshed: self.refreshed.map(|at| at.0),
             quarantine_until: ipam.quarantine.map(|until| until.0),
             tombstones: ipam.tombstones.clone(),
-            dropped: dropped.collect(),
+            omitted: omitted.collect(),
             pools: PoolRecords(&ipam.spaces),
         }
     }
@@ -332,7 +331,7 @@ mod tests {
 
     use super::*;
     use crate::ipam::testing::{attachment, record, request, with_pools};
-    use crate::ipam::{Dropped, Hint, NetNs, Owner, Request};
+    use crate::ipam::{Free, Hint, NetNs, Owner, Request};
 
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
@@ -383,11 +382,11 @@ mod tests {
         ipam.quarantine = Some(Moment(9_000));
         ipam.note_early_del(&attachment("early", "eth0"), Moment(4_000));
         ipam.note_early_del(&attachment("earlier\"<", "eth0"), Moment(4_500));
-        ipam.dropped.push(Dropped {
-            address: "10.1.0.99".parse().unwrap(),
-            at: Moment(4_000),
-            releaser: None,
-        });
+        let omitted = Free {
+            released: Some(Moment(4_000)),
+            ..Free::default()
+        };
+        ipam.omitted.insert("10.1.0.99".parse().unwrap(), omitted);
         for address in ["10.1.0.5", "10.1.0.6", "10.1.0.7"] {
             match &mut record(ipam, address).usage {
                 Usage::Held(held) => (held.suspect, held.unlisted) = (Some(Moment(3_000)), true),

@@ -13,7 +13,7 @@ use crate::codec::{
     self, Cursor, Layout, Out, ParseError, Print, Read, go_json, object, print_map,
 };
 use crate::ipam::{
-    Free, Held, Ipam, Moment, NetNs, Owner, Record, Releaser, Space, Tombstone, Usage, by_text,
+    Free, Held, Ipam, Moment, NetNs, Owner, Record, Space, Tombstone, Usage, by_text,
 };
 
 /// The key.
@@ -30,8 +30,8 @@ pub(super) const ENTRY: &str = "\n\t\t\t\t\t\"";
 
 /// What stands between the address and the moment where that is all there is.
 pub(super) const RELEASED: &str = "\": {\"released\": ";
-/// What stands between that and who released it.
-const BY: &str = ", \"by\": ";
+/// What stands between that and the network namespace of the last holder.
+const NETNS: &str = ", \"netns\": ";
 
 object! { exact lines
     /// What stands under the key. `P` is what stands for the pools: [`PoolFacts`] to be read, [`PoolRecords`] to be printed.
@@ -53,7 +53,7 @@ object! { exact lines
         "refreshed": refreshed: Option<u64>,
         "quarantineUntil": quarantine_until: Option<u64>,
         "tombstones": tombstones: Vec<Tombstone>,
-        "dropped": dropped: Vec<RawDropped>,
+        "omitted": omitted: Vec<RawOmitted<'de>>,
         /// By space and pool.
         "records": pools: P,
     }
@@ -86,12 +86,11 @@ object! { exact line Tombstone {
 } }
 
 object! { exact line
-    /// An address that was released when the source did not list it.
+    /// A released address that the source does not list at present.
     #[derive(Debug, Default)]
-    pub(super) struct RawDropped {
+    pub(super) struct RawOmitted<'de> {
         "address" with(read_address, print_address): address: Option<IpAddr>,
-        "at": at: u64,
-        "by": releaser: Option<Releaser>,
+        ..facts: Facts<'de>
     }
 }
 
@@ -117,9 +116,8 @@ object! { exact line
         "since": since: Option<u64>,
         "suspect": suspect: Option<u64>,
         "unlisted": unlisted: bool,
-        /// When a free address was released, and by whom.
+        /// When a free address was released. `netns` is then that of its last holder.
         "released": released: Option<u64>,
-        "by": releaser: Option<Releaser>,
         "onHost": on_host: bool,
     }
 }
@@ -187,12 +185,12 @@ fn read_pool<'de>(
     let mut records = InOrder::new(records);
     let mut facts = Vec::new();
     json.members(&mut |json| {
-        if let Some((address, at, releaser)) = json.attempt(only_released) {
+        if let Some((address, at, last_netns)) = json.attempt(only_released) {
             if let Some(record) = records.find(&address)
                 && let Usage::Free(free) = &mut record.usage
             {
                 free.released = Some(Moment(at));
-                free.releaser = releaser.map(Box::new);
+                free.last_netns = last_netns.map(Box::new);
             }
             return Ok(());
         }
@@ -237,45 +235,17 @@ impl<'a> InOrder<'a> {
 }
 
 /// Reads an entry that tells nothing but a release, if it is laid out as usual.
-fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64, Option<Releaser>)> {
+fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64, Option<NetNs>)> {
     json.literal(ENTRY).then_some(())?;
     let address = record::leading(json)?;
     json.literal(RELEASED).then_some(())?;
     let at = json.unsigned().ok()?;
-    let mut releaser = None;
-    if json.literal(BY) {
-        releaser.read(json).ok()?;
+    let mut netns = None::<RawNetNs<'_>>;
+    if json.literal(NETNS) {
+        netns.read(json).ok()?;
     }
-    json.literal("}").then_some((address, at, releaser))
-}
-
-/// As `[4, 4026532198, 77, 1234]`: device, inode, the kernel's number or 0, and the checksum of the container's ID.
-impl Read<'_> for Releaser {
-    fn read(&mut self, json: &mut Cursor<'_>) -> Result<(), ParseError> {
-        let mut numbers: Vec<u64> = Vec::new();
-        numbers.read(json)?;
-        let numbers = numbers.try_into();
-        let [dev, ino, cookie, container] = numbers.map_err(|_| "a releaser has four numbers")?;
-        *self = Releaser {
-            id: (dev, ino),
-            cookie: (cookie > 0).then_some(cookie),
-            container,
-        };
-        Ok(())
-    }
-}
-
-impl Print for Releaser {
-    fn print(&self, out: &mut Out, _: Layout) {
-        let cookie = self.cookie.unwrap_or(0);
-        let mut before = "[";
-        for number in [self.id.0, self.id.1, cookie, self.container] {
-            out.literal(before);
-            go_json::number(out, number);
-            before = ", ";
-        }
-        out.literal("]");
-    }
+    let last_netns = netns.map(|netns| netns.to_netns(true));
+    json.literal("}").then_some((address, at, last_netns))
 }
 
 /// The records of all pools, as far as there is something to say about them.
@@ -309,16 +279,16 @@ fn print_entry(out: &mut Out, record: &Record) {
         // The most common entry.
         Usage::Free(Free {
             released: Some(at),
-            releaser,
+            last_netns,
             on_host: false,
             ..
         }) => {
             key(out);
             out.literal(RELEASED);
             go_json::number(out, at.0);
-            if let Some(releaser) = releaser {
-                out.literal(BY);
-                releaser.print(out, Layout::Line);
+            if let Some(netns) = last_netns {
+                out.literal(NETNS);
+                raw_netns(netns).print(out, Layout::Line);
             }
             return out.literal("},");
         }
@@ -331,9 +301,12 @@ fn print_entry(out: &mut Out, record: &Record) {
     out.byte(b',');
 }
 
-fn free_facts(free: &Free) -> Facts<'_> {
+pub(super) fn free_facts(free: &Free) -> Facts<'_> {
     Facts {
-        releaser: free.releaser.as_deref().copied(),
+        owner: RawOwner {
+            netns: free.last_netns.as_deref().map(raw_netns),
+            ..RawOwner::default()
+        },
         released: free.released.map(|at| at.0),
         on_host: free.on_host,
         ..Facts::default()

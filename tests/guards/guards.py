@@ -1,7 +1,7 @@
 """The guards, each with its name, its file, its text, and the text that removes or inverts it where `OFF` is true."""
 
 LOCK = 'src/state/lock.rs'
-CONDITION = 'src/state/condition.rs'
+CONDITION = 'src/state/judge.rs'
 STORE = 'src/state/store.rs'
 MODEL = 'src/state/model.rs'
 APPLY = 'src/state/apply.rs'
@@ -14,6 +14,7 @@ UNION = 'src/ipam/union.rs'
 FREE = 'src/ipam/release.rs'
 MERGE = 'src/ipam/merge.rs'
 INDEX = 'src/ipam/evidence_index.rs'
+OWNER = 'src/ipam/owner.rs'
 ALLOCATE = 'src/ipam/allocate.rs'
 
 GUARDS = [
@@ -58,7 +59,7 @@ GUARDS = [
     ('what the older copy holds is held', CONDITION, 'newer.ipam_mut().hold_also(older.ipam());', 'if !OFF { newer.ipam_mut().hold_also(older.ipam()); }'),
     ('what is held brings its pool', UNION,
      'if self.hold_in_a_pool(record.address(), held.clone()) {', 'if self.hold_in_a_pool(record.address(), held.clone()) || OFF {'),
-    ('releases that nothing proves do not count', CONDITION, 'lost.ipam_mut().forget_releasers();', 'if !OFF { lost.ipam_mut().forget_releasers(); }'),
+    ('releases that nothing proves do not count', CONDITION, 'lost.ipam_mut().forget_last_namespaces();', 'if !OFF { lost.ipam_mut().forget_last_namespaces(); }'),
     ('a loss stays one', CONDITION, 'Condition::Lost(loss) if is_of_this_boot =>', 'Condition::Lost(loss) if is_of_this_boot && !OFF =>'),
     ('a loss is pending until a look succeeds', MODEL,
      '(Some(loss), _) if is_same_boot =>', '(Some(loss), _) if is_same_boot && !OFF =>'),
@@ -117,19 +118,18 @@ GUARDS = [
      'if let Some(until) = quarantine\n            && record', 'if let Some(until) = quarantine\n            && !OFF && record'),
 
     # Releases.
-    ('a released address is free while its pod is torn down', INDEX,
-     'let Some((at, own)) = free.released.zip(free.releaser.as_deref()) else {',
-     'let Some((at, own)) = free.released.zip(free.releaser.as_deref()).filter(|_| !OFF) else {'),
-    ('a released address is not free after the time of a teardown', INDEX,
-     'now.since(at) < TEARDOWN\n', '(OFF || now.since(at) < TEARDOWN)\n'),
-    ('a released address is free only in its own namespace', INDEX,
-     'having.all(|(id, _)| own.', 'having.all(|(id, _)| OFF || own.'),
+    ('a released address is free in its last namespace', INDEX,
+     'let Some((at, last)) = free.released.zip(free.last_netns.as_deref()) else {',
+     'let Some((at, last)) = free.released.zip(free.last_netns.as_deref()).filter(|_| !OFF) else {'),
+    ('device and inode tell the last namespace for a while', OWNER,
+     '&& ago < INODE_IS_KEPT', '&& (OFF || ago < INODE_IS_KEPT)'),
+    ('a released address is free only in its last namespace', INDEX,
+     'having.all(|(id, _)| is_last(', 'having.all(|(id, _)| OFF || is_last('),
     ("a released address is not free while another's entry has it", INDEX,
-     '!entry.counts(is_complete)\n', 'OFF || !entry.counts(is_complete)\n'),
-    ('a dropped address is remembered', FREE, 'let unlisted = freed.iter().filter(|freed| freed.held.unlisted);',
-     'let unlisted = freed.iter().filter(|freed| freed.held.unlisted && !OFF);'),
-    ('a dropped address that is listed again was released', MERGE,
-     '&& free.released.is_none()', '&& !OFF && free.released.is_none()'),
+     '!entry.counts(is_complete)\n                    || netns', 'OFF || !entry.counts(is_complete)\n                    || netns'),
+    ('a release of an omitted address is remembered', FREE, 'if !stays {', 'if !stays && !OFF {'),
+    ('an omitted address that is listed again was released', MERGE,
+     '&& new.released.is_none()', '&& !OFF && new.released.is_none()'),
 
     # Our key beside the records of the original.
     ('an entry for another container is void', APPLY,

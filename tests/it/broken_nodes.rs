@@ -335,7 +335,7 @@ broken_nodes! {
     wire_server_is_dead_and_there_is_no_state {
         broken_by: "del web-1; del web-2; del web-3; rm -r /var/run/azure-vnet-ipam.json /var/run/azure-vnet; wire stop",
         findings: &["source", "state"],
-        add: Add::Fails,
+        add: Add::Waits,
         by_hand: "wire start; add x; true",
         heals_after: 61,
     }

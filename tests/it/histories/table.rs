@@ -293,6 +293,10 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Del(D), Cached(A, X), OriginalAdd(B, Y), Del(D), Cached(B, Y), Remove(&[State]),
             Refused(E, Quarantined), HeldBy(X, A), HeldBy(Y, B),
         ]),
+        row("addresses that the original adds are compared with the node", [
+            Source(&[Y, Z, W]), Add(B, Y), Shown(E, X), Source(&[X, Y, Z, W]), OriginalAdd(D, W), Add(C, Z), Refused(A, Exhausted),
+            HeldByNobodyKnown(X),
+        ]),
         row("an old release is not believed when the lock text is gone", [
             Source(&[X]), Add(A, X), Del(A), Gone(A), OriginalAdd(B, X), Configured(B), Remove(&[Lock, State]),
             Refused(D, Quarantined), HeldBy(X, B),
@@ -312,6 +316,10 @@ pub(super) fn histories() -> Vec<History> {
         row("leaks are reclaimed after the original wrote and the source died", [
             Source(&[X, Y]), Add(A, X), Configured(A), Gone(A), Add(B, Y), Configured(B), Gone(B),
             OriginalSave, Answers(Answer::None), Refused(C, Exhausted), Pass(HOUR), Add(C, X),
+        ]),
+
+        row("an entry of libcni's cache without a namespace holds its address after a loss", [
+            Add(A, X), CachedWithoutNamespace(A, X), Remove(&[State, Backup]), Refused(B, Quarantined), Pass(31), Add(B, Y), HeldBy(X, A),
         ]),
 
         // Released, and still configured.
