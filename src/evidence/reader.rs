@@ -158,4 +158,17 @@ mod tests {
         }
         fs::remove_dir_all(folder).unwrap();
     }
+
+    #[test]
+    fn namespace_that_cannot_be_looked_at_counts_as_there() {
+        let paths = Paths::new(None, "azure-vnet-ipam");
+        let link = std::env::temp_dir().join(format!("namespace-loop-{}", std::process::id()));
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        let mut entry = Entry {
+            netns: named_namespace(link.to_str().unwrap().to_owned()),
+            ..Entry::default()
+        };
+        assert!(find_namespace(&paths, &Kernel::default(), &mut entry));
+        fs::remove_file(link).unwrap();
+    }
 }

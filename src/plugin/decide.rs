@@ -307,8 +307,11 @@ mod tests {
     //! What the histories cannot show: their node has no addresses of the host, no operator, and no state that contradicts itself.
 
     use super::*;
-    use crate::ipam::testing::{attached, attachment, hold, holders, ip, request, with_pools};
+    use crate::ipam::testing::{
+        attached, attachment, hold, holders, ip, request, shows, with_pools,
+    };
     use crate::ipam::{Held, Usage};
+    use crate::state::Loss;
 
     const NOW: Moment = Moment(100_000_000_000_000);
 
@@ -332,6 +335,20 @@ mod tests {
         }
     }
 
+    /// A host without these addresses.
+    #[derive(Debug)]
+    struct Nowhere;
+
+    impl Host for Nowhere {
+        fn has(&self, _: IpAddr) -> bool {
+            false
+        }
+
+        fn all(&self) -> BTreeSet<IpAddr> {
+            BTreeSet::new()
+        }
+    }
+
     #[test]
     fn an_address_of_the_host_is_skipped() {
         let mut state = state();
@@ -346,6 +363,48 @@ mod tests {
         let decision = decide(&mut state, &inputs, &OnHost, &mut Vec::new());
         assert!(matches!(decision, Decision::Granted(_)));
         assert_eq!(holders(state.ipam()), "10.0.0.5=pod");
+    }
+
+    #[test]
+    fn pods_of_another_family_do_not_make_a_new_state_a_lost_one() {
+        let pod = attachment("pod", "eth0");
+        for (used, expected) in [
+            (None, "fd00::5=pod"),
+            (Some("10.0.0.4"), "10.0.0.4= fd00::5=pod"),
+            (Some("fd00::6"), "fd00::6="),
+        ] {
+            let mut state = State::default();
+            *state.ipam_mut() = with_pools(&[
+                ("10.0.0.0/24", 0, &["10.0.0.4"]),
+                ("fd00::/120", 0, &["fd00::5", "fd00::6"]),
+            ]);
+            state.condition = Condition::Lost(Loss {
+                seen: NOW,
+                may_be_fresh: true,
+                ..Loss::default()
+            });
+            let snapshot = NodeSnapshot {
+                evidence: shows(used.as_slice()),
+                began: NOW,
+                ..NodeSnapshot::default()
+            };
+            let v6 = Request {
+                pool: PoolSelector::Any {
+                    family: Family::V6,
+                    if_name: None,
+                },
+                ..request(&pod)
+            };
+            let inputs = Inputs {
+                requests: &[v6],
+                inventory: None,
+                snapshot: Some(&snapshot),
+                retry: None,
+                now: NOW,
+            };
+            decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
+            assert_eq!(holders(state.ipam()), expected, "{used:?}");
+        }
     }
 
     #[test]

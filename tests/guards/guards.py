@@ -75,7 +75,7 @@ GUARDS = [
     ("a lock text that cannot be read may be anybody's", LOCK,
      'text: text.map_or(LockText::Other,', 'text: text.map_or(if OFF { LockText::None } else { LockText::Other },'),
     ('fresh: no listed address in use', DECIDE,
-     'let is_in_use = state.ipam().is_in_use(', 'let is_in_use = !OFF && state.ipam().is_in_use('),
+     'Condition::Lost(loss) if in_use', 'Condition::Lost(loss) if !OFF && in_use'),
     ('fresh: nothing is proved without pools', DECIDE, '_ if is_empty =>', '_ if is_empty && !OFF =>'),
 
     # A save.
@@ -109,7 +109,10 @@ GUARDS = [
     ('a look that began in the quarantine does not end it', DECIDE,
      '|snapshot| until <= snapshot.began', '|snapshot| OFF || until <= snapshot.began'),
     ('what the node shows is held', DECIDE,
-     'let found = ipam.hold_evident(evidence, now);', 'let found = if OFF { Vec::new() } else { ipam.hold_evident(evidence, now) };'),
+     'let found = ipam.hold_evident(evidence, now, is_after_a_loss);',
+     'let found = if OFF { Vec::new() } else { ipam.hold_evident(evidence, now, is_after_a_loss) };'),
+    ('an entry without a namespace holds after a loss', INDEX,
+     '|| is_after_a_loss && is_untold', '|| !OFF && is_after_a_loss && is_untold'),
     ('a rebuild waits for something to compare', DECIDE, 'if !state.is_empty() {', 'if OFF || !state.is_empty() {'),
     ('the node is looked at for new addresses', DECIDE, 'if merged.added > 0 &&', 'if !OFF && merged.added > 0 &&'),
     ('no new holder during a quarantine', ALLOCATE,

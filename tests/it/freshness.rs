@@ -163,6 +163,21 @@ fn slow_source_does_not_block_other_calls() {
 }
 
 #[test]
+fn source_gets_more_time_when_what_looks_like_a_state_has_no_pools() {
+    let answer = xml([5, 6]);
+    let reply = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}",
+        answer.len()
+    );
+    let slow = Reply::InTwo(Vec::new(), Duration::from_secs(4), reply.into_bytes());
+    let (node, wire) = Node::with_wire("patience", slow);
+    node.put("/var/run/azure-vnet-ipam.json", "{".repeat(600));
+    let (code, message) = node.add("c1").error();
+    assert_eq!(code, 11, "the pools are there, and the loss is seen: {message}");
+    assert_eq!(wire.count(), 2);
+}
+
+#[test]
 fn dripping_source_is_cut_off() {
     let half = xml([5]);
     let (first, second) = half.split_at(half.len() / 2);
