@@ -185,6 +185,11 @@ impl Entry {
             }
     }
 
+    /// Whether it names no network namespace, and was written in this boot.
+    pub(super) fn names_no_namespace(&self) -> bool {
+        self.netns.is_none() && self.of_this_boot
+    }
+
     /// Whether it shows its addresses in use. After a look that is not complete, it need not be live.
     pub(super) fn counts(&self, is_complete: bool) -> bool {
         self.is_live || !is_complete && (self.may_be_live() || self.may_be_hidden)

@@ -197,14 +197,13 @@ impl<'a> EvidenceIndex<'a> {
         agree.then_some(claim)
     }
 
-    /// Who uses an address by the kernel and the lists. After a loss, an entry counts that names no namespace and was written
-    /// in this boot, as by libcni before 1.2: nothing else may tell of a pod whose address the kernel does not show.
-    pub(super) fn user_of(&self, address: IpAddr, is_after_a_loss: bool) -> AddressUser {
+    /// Who uses an address by the kernel and the lists. With `all_of_this_boot`, an entry counts too that names no namespace and
+    /// was written in this boot, as by libcni before 1.2.
+    pub(super) fn user_of(&self, address: IpAddr, all_of_this_boot: bool) -> AddressUser {
         let is_complete = self.evidence.kernel.incomplete.is_none();
-        let is_untold = |entry: &Entry| entry.netns.is_none() && entry.of_this_boot;
         let mut entries = self.naming(address).iter();
         let is_listed = entries.any(|(_, entry)| {
-            entry.counts(is_complete) || is_after_a_loss && is_untold(entry)
+            entry.counts(is_complete) || all_of_this_boot && entry.names_no_namespace()
         });
         match (is_listed, self.place(address)) {
             (false, None | Some(Place::OfUser(_))) => AddressUser::None,
@@ -215,7 +214,13 @@ impl<'a> EvidenceIndex<'a> {
 
     /// Whether only the network namespace of its last holder has a released address, and no entry names
     /// it for another namespace: the teardown goes on, or has failed.
-    pub fn is_left_over(&self, address: IpAddr, free: &Free, now: Moment) -> bool {
+    pub fn is_left_over(
+        &self,
+        address: IpAddr,
+        free: &Free,
+        now: Moment,
+        is_after_a_loss: bool,
+    ) -> bool {
         let Some((at, last)) = free.released.zip(free.last_netns.as_deref()) else {
             return false;
         };
@@ -231,8 +236,9 @@ impl<'a> EvidenceIndex<'a> {
             && (is_configured || kernel.places(address).next().is_none())
             && entries.all(|(_, entry)| {
                 let netns = entry.netns.as_ref();
-                !entry.counts(is_complete)
-                    || netns.is_some_and(|n| n.id.is_some_and(|id| is_last(id, n.cookie)))
+                let counts = entry.counts(is_complete)
+                    || is_after_a_loss && entry.names_no_namespace();
+                !counts || netns.is_some_and(|n| n.id.is_some_and(|id| is_last(id, n.cookie)))
             })
     }
 

@@ -10,7 +10,8 @@ use super::{Attachment, Held, Ipam, Moment, Owner, Record, Usage};
 impl Ipam {
     /// Holds every free address that the kernel or a list shows in use by a pod, with its owner where the lists agree on one. What the
     /// host itself has is only marked. A released address stays free while only the network namespace of its former holder has it.
-    /// After a loss, entries of this boot count that name no namespace. Returns the addresses and their owners.
+    /// Entries of this boot that name no namespace hold what was not released since; after a loss, everything, as nothing else may tell
+    /// of a pod whose address the kernel does not show. Returns the addresses and their owners.
     pub fn hold_evident(
         &mut self,
         evidence: &Evidence,
@@ -24,10 +25,11 @@ impl Ipam {
         let mut found = Vec::new();
         for (address, usage) in self.usages_mut() {
             let Usage::Free(free) = usage else { continue };
-            match index.user_of(address, is_after_a_loss) {
+            let all_of_this_boot = is_after_a_loss || free.released.is_none();
+            match index.user_of(address, all_of_this_boot) {
                 AddressUser::None => {}
                 AddressUser::Host => free.on_host = true,
-                AddressUser::Pod if index.is_left_over(address, free, now) => {}
+                AddressUser::Pod if index.is_left_over(address, free, now, is_after_a_loss) => {}
                 AddressUser::Pod => {
                     if held.insert(address) {
                         let owner = index.owner(address, generation);
@@ -49,12 +51,14 @@ impl Ipam {
 
     /// Replaces the owners that the node does not confirm by those that the lists agree on. In an old copy of the state an address may
     /// stand for somebody who has gone, and whose late DEL would free what another has by now. It stays held all the same.
-    pub fn confirm_owners(&mut self, evidence: &Evidence) {
+    /// The new holder is as old as this look.
+    pub fn confirm_owners(&mut self, evidence: &Evidence, now: Moment) {
         let index = EvidenceIndex::new(evidence, self);
         let generation = self.generation;
         for (address, held) in self.holders_mut() {
             if !index.confirms(address, held) {
                 held.owner = index.owner(address, generation);
+                (held.since, held.suspect) = (now, None);
             }
         }
     }
@@ -218,12 +222,12 @@ mod tests {
         let entries = all.map(|(address, id)| entry(id, address, 77)).into();
         ipam.hold_evident(&with_entries(entries), NOW, false);
         let confirmed = vec![entry("c9", "10.1.0.5", 77), entry("c2", "10.1.0.6", 77)];
-        ipam.confirm_owners(&with_entries(confirmed));
+        ipam.confirm_owners(&with_entries(confirmed), NOW);
         assert_eq!(holders(&ipam), "10.1.0.5=c9 10.1.0.6=c2 10.1.0.7=");
         // Its namespace may have outlasted its DEL.
         let mut look = Evidence::default();
         look.kernel.namespaces.insert((4, 77));
-        ipam.confirm_owners(&look);
+        ipam.confirm_owners(&look, NOW);
         assert_eq!(holders(&ipam), "10.1.0.5= 10.1.0.6= 10.1.0.7=");
     }
 

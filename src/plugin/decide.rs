@@ -193,7 +193,7 @@ fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &
     let ipam = state.ipam_mut();
     match &condition {
         Condition::Lost(loss) => {
-            ipam.confirm_owners(evidence);
+            ipam.confirm_owners(evidence, now);
             ipam.quarantine = Some(loss.seen.after(QUARANTINE));
         }
         Condition::NewBoot => {
@@ -201,7 +201,7 @@ fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &
         }
         // The quarantine is over.
         Condition::Ready => {
-            ipam.confirm_owners(evidence);
+            ipam.confirm_owners(evidence, now);
             ipam.quarantine = None;
         }
         _ => {}

@@ -9,7 +9,7 @@ use crate::evidence::Progress;
 use crate::failure::Failure;
 use crate::host::netns;
 use crate::ipam::{Freed, Hint, Moment};
-use crate::state::{LockError, State};
+use crate::state::{Condition, LockError, State};
 
 /// The words that the original's message begins with.
 const STAGE: &str = "Failed to release address";
@@ -116,12 +116,17 @@ fn note_early_del(call: &Call, context: &Context, state: &mut State) -> bool {
             .note_early_del(&call.attachment, context.now())
 }
 
-/// Succeeds without the lock, which a read-only file system does not allow, if the attachment holds nothing.
+/// Succeeds without the lock, which a read-only file system does not allow, if the attachment certainly holds nothing.
 fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), Failure> {
-    let viewed = context.view();
-    let holds_nothing =
-        viewed.is_ok_and(|mut state| release(call, &mut state, context.now()).is_empty());
-    if holds_nothing {
+    let holds_nothing = |mut state: Box<State>| {
+        let is_certain = match &state.condition {
+            Condition::Lost(loss) => loss.may_be_fresh,
+            // What only the state says is not safe yet.
+            _ => !state.must_save || state.restored.is_some(),
+        };
+        is_certain && release(call, &mut state, context.now()).is_empty()
+    };
+    if context.view().is_ok_and(holds_nothing) {
         Ok(())
     } else {
         Err(error.into())

@@ -152,7 +152,8 @@ impl Facts<'_> {
         } else {
             trust.clock(self.released)
         };
-        let netns = self.owner.netns.as_ref();
+        // What the original releases may be a running pod's: it takes back a second ADD of the same container by its address.
+        let netns = self.owner.netns.as_ref().filter(|_| !was_held);
         free.last_netns = netns.map(|raw| Box::new(raw.to_netns(trust.same_boot)));
         forget_unreleased(free);
     }

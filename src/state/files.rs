@@ -141,7 +141,7 @@ pub enum SaveOutcome {
     LockLost,
     /// The lock was lost after the new state was in place.
     LockLostAfterSave,
-    /// Nothing was decided, because the backup, which would tell what the state lacks, cannot be read now.
+    /// Nothing was decided, because the record or the backup, which would tell what the state lacks, cannot be read now.
     NotDecided,
 }
 

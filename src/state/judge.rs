@@ -57,20 +57,26 @@ impl Judge<'_> {
     pub fn is_proved(&self, copy: &State) -> bool {
         let saved = copy.saved.filter(|_| !copy.other_wrote_last);
         self.is_of_this_boot(copy)
-            && saved
-                .zip(self.record())
-                .is_some_and(|(saved, record)| saved >= record)
+            && saved.zip(self.record()).is_some_and(|(saved, record)| {
+                saved == record || saved > record && !self.may_be_of_an_earlier_boot(copy)
+            })
+    }
+
+    /// Whether a copy was saved while the boot ID could not be read, as it can be now. Its number may be of any boot.
+    fn may_be_of_an_earlier_boot(&self, copy: &State) -> bool {
+        self.boot_id.is_some() && copy.boot_id.is_none()
     }
 
     /// Whether the record lacks the save of a proved state. The call that saved it was killed, or could not write the record.
     pub fn is_ahead(&self, state: &State) -> bool {
-        self.boot_id.is_some() && state.saved > self.record()
+        state.saved > self.record()
     }
 
     /// Decides what the state is worth where the record does not prove it.
     pub fn settle(&self, state: Copy, backup: Copy) -> Box<State> {
         let (found, corrupt) = state.into_state();
         let has_no_backup = matches!(backup, Copy::Missing);
+        let is_backup_corrupt = matches!(backup, Copy::Corrupt(_));
         let (backup, _) = backup.into_state();
         // One of another boot says nothing about this one.
         let backup = backup.filter(|backup| backup.saved.is_some() && self.is_of_this_boot(backup));
@@ -79,7 +85,7 @@ impl Judge<'_> {
         let (says_nothing, is_foreign) =
             (state.is_none(), state.is_some_and(|s| s.other_wrote_last));
         let why = match (state, &corrupt) {
-            (Some(state), _) => match self.lack(state, backup.as_deref()) {
+            (Some(state), _) => match self.lack(state, backup.as_deref(), is_backup_corrupt) {
                 Some(why) => why.to_owned(),
                 None => return self.believed(found.unwrap_or_default(), backup),
             },
@@ -120,16 +126,26 @@ impl Judge<'_> {
     }
 
     /// Why addresses may be missing in a state, if they may.
-    fn lack(&self, state: &State, backup: Option<&State>) -> Option<&'static str> {
+    fn lack(
+        &self,
+        state: &State,
+        backup: Option<&State>,
+        is_backup_corrupt: bool,
+    ) -> Option<&'static str> {
         let is_of_this_boot = self.is_of_this_boot(state);
         let (record, backup) = (self.record(), backup.and_then(|backup| backup.saved));
         let is_beside_others = record.is_some() || backup.is_some();
         match state.saved {
             _ if state.is_newer() => None,
-            None => is_beside_others.then_some("another program began it anew"),
-            Some(number) if state.other_wrote_last => backup
-                .is_some_and(|backup| backup > number || !is_of_this_boot)
-                .then_some("another program went on from an old copy of it"),
+            None => (is_beside_others || is_backup_corrupt)
+                .then_some("another program began it anew"),
+            // Another program removes the record, so one that is there is of a later save.
+            Some(number) if state.other_wrote_last => (record.is_some()
+                || backup.is_some_and(|backup| backup > number || !is_of_this_boot))
+            .then_some("another program went on from an old copy of it"),
+            Some(_) if self.may_be_of_an_earlier_boot(state) => {
+                is_beside_others.then_some("it may be a copy of an earlier boot")
+            }
             Some(_) if !is_of_this_boot => {
                 is_beside_others.then_some("it is a copy of an earlier boot")
             }
@@ -151,6 +167,7 @@ impl Judge<'_> {
             if let Some(backup) = backup.filter(|backup| backup.saved > state.saved) {
                 state = backup;
             }
+            state.ipam_mut().forget_last_namespaces();
             state.must_save = true;
         }
         let is_known_reboot = is_ours && !is_of_this_boot && self.boot_id.is_some();

@@ -1,6 +1,7 @@
 //! The lock on the state, which the original takes too (contract section 4). Only its holder can write. A text in
 //! the lock file records which state was saved last.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use std::{fmt, fs};
@@ -31,11 +32,13 @@ impl<'f> Locked<'f> {
     /// See [`LockError`].
     pub fn acquire(files: &'f dyn Files, wait: Duration) -> Result<Self, LockError> {
         let lock = files.lock(wait)?;
-        // One that cannot be read may be anybody's.
-        let text = lock.text();
+        let text = match lock.text() {
+            Ok(text) => LockText::parse(&text),
+            Err(error) => LockText::Unreadable(error.kind()),
+        };
         Ok(Locked {
             files,
-            text: text.map_or(LockText::Other, |text| LockText::parse(&text)),
+            text,
             lock,
             is_proved: false,
         })
@@ -104,8 +107,10 @@ pub(super) const LENGTH: usize = MARK.len() + BOOT + 1 + DIGITS + 1;
 pub(super) enum LockText {
     /// No program's: the file is new or missing, or somebody else wrote into it.
     None,
-    /// The process ID of a call of the original (contract section 4), a damaged record, or one that cannot be read.
+    /// The process ID of a call of the original (contract section 4), or a damaged record.
     Other,
+    /// It cannot be read now, for this reason.
+    Unreadable(ErrorKind),
     /// A record of this program.
     Record(LockRecord),
 }
@@ -143,7 +148,7 @@ impl LockText {
     pub fn boot_id(&self) -> Option<&str> {
         match self {
             LockText::Record(record) => Some(&record.boot_id),
-            LockText::None | LockText::Other => None,
+            LockText::None | LockText::Other | LockText::Unreadable(_) => None,
         }
     }
 }

@@ -34,7 +34,10 @@ pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<Box<State>, Stor
         now: files.now(),
     };
     match read(files, StateFile::State, boot_id)? {
-        Copy::Parsed(state) if judge.is_proved(&state) => Ok(state),
+        Copy::Parsed(mut state) if judge.is_proved(&state) => {
+            state.must_save = judge.is_ahead(&state);
+            Ok(state)
+        }
         _ => {
             let backup = read_backup(files, boot_id)?;
             // Again, as another call may have saved both since.
@@ -85,8 +88,15 @@ impl Locked<'_> {
     /// Reads the state.
     ///
     /// # Errors
-    /// As [`view`].
+    /// As [`view`]; or the record cannot be read.
     pub fn open(&mut self, boot_id: Option<&str>) -> Result<Box<State>, StoreError> {
+        if let LockText::Unreadable(kind) = self.text {
+            let path = self.files.path(StateFile::Lock);
+            return Err(StoreError {
+                outcome: SaveOutcome::NotDecided,
+                ..StoreError::at("cannot read", &path)(kind.into())
+            });
+        }
         let judge = Judge {
             lock: &self.text,
             boot_id,
@@ -144,7 +154,9 @@ impl Locked<'_> {
             return Ok(());
         }
         let backup = self.files.replace_backup(&*self.lock, &text);
-        let record = match stamp.boot_id {
+        // An unknown boot is that of the old record, as if nothing had rebooted.
+        let old_boot_id = self.text.boot_id().map(str::to_owned);
+        let record = match stamp.boot_id.or(old_boot_id.as_deref()) {
             Some(boot_id) => self.write_record(boot_id, number),
             None => Ok(()),
         };
@@ -160,17 +172,12 @@ impl Locked<'_> {
                 ..StoreError::lost_lock(&self.files.path(StateFile::Lock))
             });
         }
-        // A backup that was not written stays behind the new record, and so proves nothing. Without a new record, as in an unknown boot,
-        // the old one would prove what lacks this save.
-        let (file, needed) = if stamp.boot_id.is_some() {
-            (StateFile::Lock, record)
-        } else {
-            (StateFile::Backup, backup)
-        };
-        if let Err(e) = needed
+        // A backup that was not written stays behind the new record, and so proves nothing. An old record that stays would prove what
+        // lacks this save.
+        if let Err(e) = record
             && self.text.number_in(stamp.boot_id).is_some()
         {
-            let path = self.files.path(file);
+            let path = self.files.path(StateFile::Lock);
             return Err(StoreError {
                 outcome: SaveOutcome::Saved,
                 ..StoreError::at("cannot write", &path)(e)

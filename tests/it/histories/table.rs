@@ -222,6 +222,33 @@ pub(super) fn histories() -> Vec<History> {
             Source(&[X]), Add(A, X), Keep(1, &[State]), Source(&[X, Q]), Add(B, Q), Fails(Fault::NoSpaceForBackup), Add(B, Q),
             PutBack(1, &[State]), Answers(Answer::None), Refused(D, Quarantined), Held(X), Held(Q),
         ]),
+        row("a copy from before a save in an unknown boot is old", [
+            Add(A, X), Keep(1, &[State]), BootIdReadable(false), Add(B, Y), BootIdReadable(true), PutBack(1, &[State]), Add(D, Z),
+            HeldBy(Y, B),
+        ]),
+        row("a copy that an unknown boot saved, of an earlier boot", [
+            BootIdReadable(false), Add(A, X), Keep(1, &[State]), BootIdReadable(true), Reboot, Remove(&[State, LockFolder, Backup]),
+            Add(B, X), Add(C, Y), PutBack(1, &[State]), Add(D, Z), HeldBy(X, B), HeldBy(Y, C),
+        ]),
+        row("an old copy of a state that the original saved last", [
+            Add(A, X), OriginalAdd(B, Y), Keep(1, &[State]), Add(C, Z), Remove(&[Backup]), PutBack(1, &[State]), Refused(D, Quarantined),
+            HeldBy(X, A),
+        ]),
+        row("the original starts from nothing beside a damaged backup", [
+            Add(A, X), Lose(Backup), Remove(&[State]), OriginalAdd(B, Y), Refused(D, Quarantined), HeldBy(Y, B),
+        ]).each(&[Halved, Zeroed]),
+        row("a release that nothing proves does not hide a pod that came again", [
+            Source(&[X]), Add(A, X), Del(A), Keep(1, &[State]), Add(A, X), Configured(A), PutBack(1, &[State]),
+            Remove(&[LockFolder, Backup]), Refused(D, Exhausted), Held(X),
+        ]),
+        row("a late DEL during a loss does not hide the pod that a cache entry without a namespace names", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), CachedWithoutNamespace(B, X), PutBack(1, &[State]),
+            Remove(&[Backup]), Del(A), Refused(D, Quarantined), Pass(31), Refused(D, Exhausted), Held(X),
+        ]),
+        row("an old state beside a record that cannot be read once", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), PutBack(1, &[State]), Remove(&[Backup]), Fails(Fault::RecordNotReadable),
+            Refused(D, NotNow), Refused(D, Quarantined),
+        ]),
         row("an old state without record, and a newer backup", [
             Source(&[X]), Add(A, X), Keep(1, &[State]), Source(&[X, Q]), Add(B, Q), Remove(&[Lock]), PutBack(1, &[State]),
             Answers(Answer::None), Refused(D, Exhausted), HeldBy(Q, B),
@@ -251,7 +278,7 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), OriginalVersion, Remove(&[State, Backup]), Refused(D, Quarantined),
         ]),
         row("a lock text that cannot be read is not that of a fresh node", [
-            Add(A, X), Remove(&[State, Backup]), Fails(Fault::RecordNotReadable), Refused(D, Quarantined),
+            Add(A, X), Remove(&[State, Backup]), Fails(Fault::RecordNotReadable), Refused(D, NotNow),
         ]),
         row("a fresh node whose source is down at first", [
             Answers(Answer::None), Refused(A, NoPools), Answers(Answer::Good), Add(A, X),
