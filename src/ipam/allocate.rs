@@ -16,7 +16,7 @@ impl Ipam {
     /// # Errors
     /// A [`Refusal`]. Then no further address is held, but flags of pools ([`Pool::ref_count`]) may differ.
     pub fn allocate(&mut self, request: &Request<'_>, now: Moment) -> Result<Grant, Refusal> {
-        let shared = self.shared_addresses();
+        let held = self.held_addresses();
         let generation = self.generation + 1;
         let Some(space) = self.spaces.get_mut(request.space) else {
             return Err(Refusal::NoSpace {
@@ -36,7 +36,7 @@ impl Ipam {
         if let PoolSelector::Any { .. } = request.pool {
             space.clear_unused_ref_counts();
         }
-        let found = space.find(request, &shared, now);
+        let found = space.find(request, &held, now);
         if let (PoolSelector::Any { family, if_name }, Err(Refusal::Exhausted { .. })) =
             (request.pool, &found)
         {
@@ -229,6 +229,25 @@ mod tests {
         record(&mut ipam, "10.1.0.5").addr = "10.1.0.6".parse().ok();
         let taken = take_all(&mut ipam, ["a", "b"]);
         assert_eq!(taken, ["10.1.0.6", "Exhausted"]);
+    }
+
+    #[test]
+    fn a_repeated_add_gets_the_address_that_a_resized_subnet_left_in_another_pool() {
+        let wide = "10.0.0.0/15";
+        let mut ipam = with_pools(&[
+            (ONE, 0, &["10.1.0.5"]),
+            (wide, 0, &["10.1.0.5", "10.1.0.6"]),
+        ]);
+        for (id, pool, address, expected) in [
+            ("a", ONE, None, "10.1.0.5"),
+            ("a", wide, None, "10.1.0.5"),
+            ("a", wide, Some("10.1.0.5"), "10.1.0.5"),
+            ("b", wide, Some("10.1.0.5"), "AddressInUse"),
+            ("b", wide, None, "10.1.0.6"),
+        ] {
+            let taken = take(&mut ipam, id, PoolSelector::Named(pool), address);
+            assert_eq!(taken, expected, "{id} {pool} {address:?}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl Ipam {
         now: Moment,
     ) -> Vec<(String, PoolCount)> {
         let limits = Limits {
-            shared: &self.shared_addresses(),
+            held: &self.held_addresses(),
             on_host: &BTreeSet::new(),
             exclude,
             cooldown,
@@ -61,9 +61,8 @@ impl Space {
 /// What restricts the addresses that a pool can give.
 #[derive(Clone, Copy)]
 pub(super) struct Limits<'a> {
-    /// Addresses in use that a free record may name as well ([`Ipam::shared_addresses`]). An address has
-    /// one holder, however many records name it (difference D9).
-    pub shared: &'a BTreeSet<IpAddr>,
+    /// Addresses in use ([`Ipam::held_addresses`]).
+    pub held: &'a BTreeSet<IpAddr>,
     /// Addresses on the host, or routed by it.
     pub on_host: &'a BTreeSet<IpAddr>,
     /// Subnets that the configuration excludes.
@@ -77,7 +76,7 @@ pub(super) struct Limits<'a> {
 impl Limits<'_> {
     /// Whether the address must not be granted, although its record is free.
     pub fn forbid(&self, address: &IpAddr) -> bool {
-        self.shared.contains(address) || self.on_host.contains(address) || self.exclude(address)
+        self.held.contains(address) || self.on_host.contains(address) || self.exclude(address)
     }
 
     /// Whether the configuration excludes the address.
@@ -115,7 +114,7 @@ impl Pool {
                     count.suspect += usize::from(held.suspect.is_some());
                     &mut count.held
                 }
-                Usage::Free(_) if limits.shared.contains(&address) => &mut count.held,
+                Usage::Free(_) if limits.held.contains(&address) => &mut count.held,
                 Usage::Free(_) if limits.exclude(&address) => &mut count.excluded,
                 Usage::Free(free) if free.on_host || limits.on_host.contains(&address) => {
                     &mut count.on_host

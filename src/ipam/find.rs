@@ -22,28 +22,33 @@ impl Space {
     /// Finds the pool and the record to allocate: the requested one, or the one that the attachment
     /// holds. Otherwise an unused pool comes first, then one with an address that is not in its
     /// cooldown, then the higher priority, then more free addresses, then the first by its text.
-    /// `shared` is [`Ipam::shared_addresses`].
+    /// `held` is [`Ipam::held_addresses`].
     pub(super) fn find(
         &self,
         request: &Request<'_>,
-        shared: &BTreeSet<IpAddr>,
+        held: &BTreeSet<IpAddr>,
         now: Moment,
     ) -> Result<(String, IpAddr), Refusal> {
         let limits = Limits {
-            shared,
+            held,
             on_host: request.on_host,
             exclude: request.exclude,
             cooldown: request.cooldown,
             now,
         };
         let fitting = self.fitting(request.pool)?;
+        let held_elsewhere =
+            |wanted| self.find_held_elsewhere(request.attachment, &fitting, wanted);
         if let Some(address) = request.address {
+            if let Some(place) = named_address(address).and_then(|key| held_elsewhere(Some(key))) {
+                return Ok(place);
+            }
             let mut refusal = Refusal::AddressNotFound {
                 address: address.to_owned(),
             };
-            for (key, pool) in fitting {
+            for (key, pool) in &fitting {
                 match pool.find_named(address, request.attachment, &limits) {
-                    Ok(place) => return Ok((key.clone(), place)),
+                    Ok(place) => return Ok(((*key).clone(), place)),
                     Err(Refusal::AddressNotFound { .. }) => {}
                     Err(found) => refusal = found,
                 }
@@ -54,6 +59,10 @@ impl Space {
             if let Some(place) = pool.find_held_by(request.attachment) {
                 return Ok(((*key).clone(), place));
             }
+        }
+        // Its subnet may have been resized since its first ADD.
+        if let Some(place) = held_elsewhere(None) {
+            return Ok(place);
         }
         let counts: Vec<PoolCount> = fitting
             .iter()
@@ -73,6 +82,24 @@ impl Space {
         };
         let left_over = pool.find_left_over(&request.attachment.container_id, &limits);
         Ok((key.clone(), left_over.unwrap_or(next)))
+    }
+
+    /// Finds a record that the attachment holds in any pool, of an address that one of these pools lists: the `wanted` one, if any.
+    fn find_held_elsewhere(
+        &self,
+        attachment: &Attachment,
+        pools: &[(&String, &Pool)],
+        wanted: Option<IpAddr>,
+    ) -> Option<(String, IpAddr)> {
+        let is_listed = |key: &IpAddr| pools.iter().any(|(_, pool)| pool.record(key).is_some());
+        self.pools.iter().find_map(|(pool_key, pool)| {
+            let (record, _) = pool.held().find(|(record, held)| {
+                held.owner.is_attachment(attachment)
+                    && wanted.is_none_or(|wanted| wanted == record.key)
+                    && is_listed(&record.key)
+            })?;
+            Some((pool_key.clone(), record.key))
+        })
     }
 
     /// The pools that fit a request.

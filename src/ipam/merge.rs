@@ -67,19 +67,7 @@ impl Ipam {
             local.pools.insert(pool.id.clone(), pool);
             report.pools_added += 1;
         }
-        self.omitted.retain(|address, free| {
-            let mut pools = local.pools.values_mut();
-            let Some(record) = pools.find_map(|pool| pool.record_mut(address)) else {
-                return true;
-            };
-            // Listed again, maybe in another subnet.
-            if let Usage::Free(new) = &mut record.usage
-                && new.released.is_none()
-            {
-                *new = mem::take(free);
-            }
-            false
-        });
+        self.share_releases();
         report.changed |=
             report.pools_added + report.pools_removed + report.added + report.removed > 0;
         report

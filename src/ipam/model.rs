@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::mem;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -101,26 +102,47 @@ impl Ipam {
         space.pools.get_mut(pool)?.record_mut(&key)
     }
 
-    /// The addresses that are in use.
+    /// The addresses that are in use. Each has one holder, however many pools list it (difference D9).
     pub(super) fn held_addresses(&self) -> BTreeSet<IpAddr> {
         self.pools()
             .flat_map(|(_, _, pool)| pool.held_addresses())
             .collect()
     }
 
-    /// The addresses in use that a free record may name as well: all of them where there are several
-    /// pools, or a record with another address than its key. Most nodes have neither.
-    pub(super) fn shared_addresses(&self) -> BTreeSet<IpAddr> {
-        let has_several_pools = self.pools().count() > 1;
-        let is_odd = |record: &Record| record.address() != record.key;
-        let has_odd_records = self
-            .pools()
-            .any(|(_, _, pool)| pool.records.iter().any(is_odd));
-        if has_several_pools || has_odd_records {
-            self.held_addresses()
-        } else {
-            BTreeSet::new()
+    /// Notes the last release of every address in all its free records: several pools can list one
+    /// address, and one that the source omitted can be listed again.
+    pub fn share_releases(&mut self) {
+        let mut releases = mem::take(&mut self.omitted);
+        if self.pools().count() > 1 {
+            for record in self.records() {
+                if let Some(free) = record.free().filter(|free| free.released.is_some()) {
+                    let last = releases
+                        .entry(record.address())
+                        .or_insert_with(|| free.clone());
+                    if last.released < free.released {
+                        *last = free.clone();
+                    }
+                }
+            }
         }
+        if releases.is_empty() {
+            return;
+        }
+        let mut listed = BTreeSet::new();
+        for (address, usage) in self.usages_mut() {
+            let Some(last) = releases.get(&address) else {
+                continue;
+            };
+            listed.insert(address);
+            if let Usage::Free(free) = usage
+                && free.released < last.released
+            {
+                free.released = last.released;
+                free.last_netns.clone_from(&last.last_netns);
+            }
+        }
+        releases.retain(|address, _| !listed.contains(address));
+        self.omitted = releases;
     }
 
     /// The records of all pools, to be changed, each with its address.

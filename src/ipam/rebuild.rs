@@ -191,7 +191,13 @@ mod tests {
         for (name, last, age, look, is_held) in [
             ("its own", own(), 29, shown(), false),
             ("by number", Some(id(77, Some(9))), 29, shown(), false),
-            ("by number, long ago", Some(id(77, Some(9))), 99, shown(), false),
+            (
+                "by number, long ago",
+                Some(id(77, Some(9))),
+                99,
+                shown(),
+                false,
+            ),
             ("reused", numbered(), 29, shown(), true),
             ("long ago", own(), 30, shown(), true),
             ("unknown", None, 1, shown(), true),

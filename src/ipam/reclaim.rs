@@ -63,18 +63,19 @@ impl Candidate {
 }
 
 impl Ipam {
-    /// The records that are old enough to be judged, in the pools that `wanted` (space, key, pool) selects.
+    /// The records that are old enough to be judged, if `wanted` selects them by space, pool and key.
     pub fn candidates(
         &self,
-        wanted: impl Fn(&str, &str, &Pool) -> bool,
+        wanted: impl Fn(&str, &Pool, IpAddr) -> bool,
         now: Moment,
     ) -> Vec<Candidate> {
         let mut found = Vec::new();
-        for (space, key, pool) in self.pools().filter(|(s, k, p)| wanted(s, k, p)) {
-            let old = pool
-                .held()
-                .filter(|(_, held)| now.since(held.since) >= GRACE);
-            found.extend(old.map(|(record, held)| Candidate::new(space, key, record.key, held)));
+        for (space, key, pool) in self.pools() {
+            for (record, held) in pool.held() {
+                if now.since(held.since) >= GRACE && wanted(space, pool, record.key) {
+                    found.push(Candidate::new(space, key, record.key, held));
+                }
+            }
         }
         found
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::evidence_index::EvidenceIndex;
 use super::{
-    Attachment, Evidence, Free, Grant, GrantKind, Held, Ipam, Moment, NetNs, Record, Tombstone, Usage,
+    Attachment, Evidence, Free, Grant, GrantKind, Held, Ipam, Moment, NetNs, Record, Tombstone,
+    Usage,
 };
 use crate::codec::named_address;
 
@@ -184,18 +185,28 @@ impl Ipam {
                 });
             }
         }
+        self.share_releases();
         freed
     }
 
     /// Notes the network namespace of a DEL for the freed addresses whose records named none.
     pub fn note_last_netns(&mut self, freed: &[Freed], netns: &NetNs) {
         let is_freed = |address| freed.iter().any(|freed| freed.address == address);
-        let in_pools = self.usages_mut().filter_map(|(address, usage)| match usage {
-            Usage::Free(free) => Some((address, free)),
-            Usage::Held(_) => None,
-        });
-        for (_, free) in in_pools.filter(|(address, _)| is_freed(*address)) {
-            free.last_netns.get_or_insert_with(|| Box::new(netns.clone()));
+        let note = |free: &mut Free| {
+            free.last_netns
+                .get_or_insert_with(|| Box::new(netns.clone()));
+        };
+        for (address, usage) in self.usages_mut() {
+            if let Usage::Free(free) = usage
+                && is_freed(address)
+            {
+                note(free);
+            }
+        }
+        for (address, free) in &mut self.omitted {
+            if is_freed(*address) {
+                note(free);
+            }
         }
     }
 }
@@ -203,8 +214,11 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{attachment, forget_claims, listed, record, request, with_pools};
-    use crate::ipam::{Free, Inventory, PoolSelector, Request};
+    use crate::ipam::testing::{
+        attachment, forget_claims, holders, ip, listed, pool as pool_of, record, request,
+        with_pools,
+    };
+    use crate::ipam::{Free, Inventory, Owner, PoolSelector, Request};
 
     const NOW: Moment = Moment(77);
     const ONE: &str = "10.1.0.0/16";
@@ -253,6 +267,40 @@ mod tests {
             assert_eq!(freed, expected, "{subnet:?} {address:?}");
             assert_eq!(ipam.check(), []);
         }
+    }
+
+    #[test]
+    fn an_address_that_two_pools_list_is_released_in_both() {
+        let (wide, narrow) = ("10.0.0.0/15", ONE);
+        for lists in [&[wide, narrow][..], &[wide]] {
+            let mut ipam = with_pools(&[(narrow, 0, &["10.1.0.5"])]);
+            let a = attachment("a", "eth0");
+            take(&mut ipam, &a, narrow, "10.1.0.5");
+            let pools = lists.iter().map(|subnet| listed(subnet, &["10.1.0.5"]));
+            ipam.merge(&Inventory {
+                pools: pools.collect(),
+            });
+            ipam.release(&a, Hint::default(), NOW);
+            let released = ipam.records().map(|record| record.free().unwrap().released);
+            assert_eq!(released.collect::<Vec<_>>(), vec![Some(NOW); lists.len()]);
+        }
+    }
+
+    #[test]
+    fn an_address_of_two_containers_is_released_for_one() {
+        let both: &[&str] = &["10.1.0.5"];
+        let mut ipam = with_pools(&[("10.0.0.0/15", 0, both), (ONE, 0, both)]);
+        for (pool, id) in [("10.0.0.0/15", "a"), (ONE, "b")] {
+            let record = pool_of(&mut ipam, pool).record_mut(&ip("10.1.0.5"));
+            record.unwrap().usage = Usage::Held(Held {
+                owner: Owner::from_container_id(id),
+                ..Held::default()
+            });
+        }
+        assert_eq!(ipam.check().len(), 1, "a conflict");
+        ipam.release(&attachment("a", "eth0"), Hint::default(), NOW);
+        assert_eq!(holders(&ipam), "10.1.0.5=b");
+        assert_eq!(ipam.check(), []);
     }
 
     #[test]

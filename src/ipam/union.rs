@@ -10,11 +10,14 @@ impl Ipam {
     /// pool here has the address, its pool is added, with nothing else. Returns the number of added holders.
     pub fn hold_also(&mut self, other: &Ipam) -> usize {
         self.generation = self.generation.max(other.generation);
-        let known = self.held_addresses();
+        let mut known = self.held_addresses();
         let mut count = 0;
         for (space_name, pool_name, pool) in other.pools() {
-            let added = pool.held();
-            for (record, held) in added.filter(|(record, _)| !known.contains(&record.address())) {
+            for (record, held) in pool.held() {
+                // Another pool may have had it, too.
+                if !known.insert(record.address()) {
+                    continue;
+                }
                 count += 1;
                 if self.hold_in_a_pool(record.address(), held.clone()) {
                     continue;

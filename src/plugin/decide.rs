@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use super::context::{Host, NodeSnapshot};
 use super::report::Action;
 use crate::ipam::{
-    Candidate, Family, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector, Refusal, Request,
-    Violation,
+    Candidate, Family, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector, Refusal,
+    Request, Violation,
 };
 use crate::source::RefreshReason;
 use crate::state::{Condition, QUARANTINE, State};
@@ -163,7 +163,9 @@ fn prove_fresh(state: &mut State, requests: &[Request<'_>], snapshot: &NodeSnaps
     let in_use = state.ipam().used_by_pods(&snapshot.evidence);
     let is_of_a_requested_family = |address: &IpAddr| {
         let family = Family::from_address(*address);
-        requests.iter().any(|request| request.pool.family() == family)
+        requests
+            .iter()
+            .any(|request| request.pool.family() == family)
     };
     match &mut state.condition {
         Condition::Lost(loss) if in_use.iter().any(is_of_a_requested_family) => {
@@ -284,12 +286,17 @@ fn allocate(
 
 /// Returns the records to judge when the pools of the requests are exhausted.
 pub(super) fn candidates(ipam: &Ipam, requests: &[Request<'_>], now: Moment) -> Vec<Candidate> {
-    let wanted = |space: &str, key: &str, pool: &Pool| {
+    // A pool that a resized subnet left behind may hold what the named one lists.
+    let lists = |request: &Request<'_>, subnet: &str, key: &IpAddr| {
+        let space = ipam.spaces.get(request.space);
+        let named = space.and_then(|space| space.pools.get(space.pool_named(subnet)?));
+        named.is_some_and(|pool| pool.record(key).is_some())
+    };
+    let wanted = |space: &str, pool: &Pool, key: IpAddr| {
         requests.iter().any(|request| {
-            let named = |subnet| ipam.spaces.get(space).and_then(|s| s.pool_named(subnet));
             space == request.space
                 && match request.pool {
-                    PoolSelector::Named(subnet) => named(subnet) == Some(key),
+                    PoolSelector::Named(subnet) => lists(request, subnet, &key),
                     PoolSelector::Any { family, if_name } => pool.suits(family, if_name),
                 }
         })
@@ -431,6 +438,25 @@ mod tests {
         };
         assert_eq!(find_conflicts(&ipam, &[new]).len(), 1);
         assert_eq!(find_conflicts(&ipam, &[renewed]), []);
+    }
+
+    #[test]
+    fn a_named_pool_gets_back_what_the_dead_hold_of_it_in_another_pool() {
+        let (old, new) = ("10.0.0.0/24", "10.0.0.0/23");
+        let mut ipam = with_pools(&[(old, 0, &["10.0.0.4", "10.0.0.5"]), (new, 0, &["10.0.0.4"])]);
+        for address in ["10.0.0.4", "10.0.0.5"] {
+            hold(&mut ipam, address, attached(address, 0), Moment(1));
+        }
+        let pod = attachment("pod", "eth0");
+        let request = Request {
+            pool: PoolSelector::Named(new),
+            ..request(&pod)
+        };
+        let found = candidates(&ipam, std::slice::from_ref(&request), NOW);
+        ipam.reclaim(found, &shows(&[]), NOW);
+        let grant = ipam.allocate(&request, NOW).unwrap();
+        assert_eq!(grant.address.to_string(), "10.0.0.4/23");
+        assert_eq!(holders(&ipam), "10.0.0.4=pod 10.0.0.5=10.0.0.5");
     }
 
     #[test]

@@ -137,8 +137,9 @@ impl Judge<'_> {
         let is_beside_others = record.is_some() || backup.is_some();
         match state.saved {
             _ if state.is_newer() => None,
-            None => (is_beside_others || is_backup_corrupt)
-                .then_some("another program began it anew"),
+            None => {
+                (is_beside_others || is_backup_corrupt).then_some("another program began it anew")
+            }
             // Another program removes the record, so one that is there is of a later save.
             Some(number) if state.other_wrote_last => (record.is_some()
                 || backup.is_some_and(|backup| backup > number || !is_of_this_boot))

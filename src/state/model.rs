@@ -10,7 +10,9 @@ use super::apply::{Trust, judge_moments};
 use super::condition::Condition;
 use super::lock::is_same_boot;
 use super::original::Original;
-use super::ours::{FORMAT, KEY, Loss, NEW_BOOT, Ours, PoolFacts, PoolRecords, RawOmitted, free_facts};
+use super::ours::{
+    FORMAT, KEY, Loss, NEW_BOOT, Ours, PoolFacts, PoolRecords, RawOmitted, free_facts,
+};
 use crate::codec::{self, Cursor, Layout, Out, ParseError, Print, Read, go_json};
 use crate::ipam::{Ipam, Moment, Usage};
 

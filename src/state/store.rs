@@ -25,6 +25,7 @@ pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<Box<State>, Stor
     let lock = match files.read(StateFile::Lock, LOCK_TEXT_LIMIT, 0) {
         Ok(ReadOutcome::Read(text)) => LockText::parse(&text),
         Ok(ReadOutcome::Missing) => LockText::None,
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => LockText::None,
         // Whatever it is, it is no record.
         Ok(ReadOutcome::TooLarge) | Err(_) => LockText::Other,
     };

@@ -12,7 +12,9 @@ DEL = 'src/plugin/del.rs'
 GC = 'src/plugin/gc.rs'
 UNION = 'src/ipam/union.rs'
 FREE = 'src/ipam/release.rs'
-MERGE = 'src/ipam/merge.rs'
+POOLS = 'src/ipam/model.rs'
+CHOOSE = 'src/ipam/choose.rs'
+FIND = 'src/ipam/find.rs'
 INDEX = 'src/ipam/evidence_index.rs'
 OWNER = 'src/ipam/owner.rs'
 ALLOCATE = 'src/ipam/allocate.rs'
@@ -140,8 +142,12 @@ GUARDS = [
     ("a released address is not free while another's entry has it", INDEX,
      '!counts || netns', 'OFF || !counts || netns'),
     ('a release of an omitted address is remembered', FREE, 'if !stays {', 'if !stays && !OFF {'),
-    ('an omitted address that is listed again was released', MERGE,
-     '&& new.released.is_none()', '&& !OFF && new.released.is_none()'),
+    ('an omitted address that is listed again was released', POOLS,
+     'let mut releases = mem::take(&mut self.omitted);', 'let mut releases = mem::take(&mut self.omitted); if OFF { releases.clear(); }'),
+    ('a release counts in every pool', POOLS, 'if self.pools().count() > 1 {', 'if self.pools().count() > 1 && !OFF {'),
+    ('an address has one holder in all pools', CHOOSE, 'self.held.contains(address) ||', '!OFF && self.held.contains(address) ||'),
+    ('a repeated ADD gets what a resized subnet left in another pool', FIND, 'if let Some(place) = held_elsewhere(None) {',
+     'if let Some(place) = held_elsewhere(None).filter(|_| !OFF) {'),
 
     # Our key beside the records of the original.
     ('an entry for another container is void', APPLY,

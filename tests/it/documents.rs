@@ -5,6 +5,7 @@ use azure_vnet_ipam::state::{State, WriteStamp};
 use serde_json::Value;
 
 use crate::harness::{Node, Reply, xml};
+use crate::model::original;
 use crate::recorded::cases;
 
 /// All state files that the original wrote in the recorded cases.
@@ -128,6 +129,7 @@ fn changes_by_the_original_take_precedence_over_our_key() {
     records["10.224.0.5"]["ID"] = "x".into();
     records["10.224.0.6"] = serde_json::json!({ "ID": "", "Addr": "10.224.0.6", "InUse": false });
     std::fs::write(node.state_path(), state.to_string()).unwrap();
+    std::fs::write(node.lock_path(), original::LOCK_TEXT).unwrap();
     node.del("c1").assert_no_output();
     assert_eq!(node.held()["10.224.0.5"], "x", "our entry for c1 is void");
     assert_eq!(

@@ -173,7 +173,10 @@ fn source_gets_more_time_when_what_looks_like_a_state_has_no_pools() {
     let (node, wire) = Node::with_wire("patience", slow);
     node.put("/var/run/azure-vnet-ipam.json", "{".repeat(600));
     let (code, message) = node.add("c1").error();
-    assert_eq!(code, 11, "the pools are there, and the loss is seen: {message}");
+    assert_eq!(
+        code, 11,
+        "the pools are there, and the loss is seen: {message}"
+    );
     assert_eq!(wire.count(), 2);
 }
 

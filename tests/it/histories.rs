@@ -134,6 +134,8 @@ enum Step {
     BootIdReadable(bool),
     /// The source lists these addresses.
     Source(&'static [&'static str]),
+    /// The subnets in which the source lists them.
+    Subnets(&'static [&'static str]),
     /// How the source answers.
     Answers(Answer),
 

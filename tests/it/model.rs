@@ -22,7 +22,7 @@ use proptest::test_runner::{FileFailurePersistence, RngSeed};
 use events::event;
 pub(crate) use events::{Answer, Blindness};
 pub(crate) use node::Fault;
-pub(crate) use world::{Container, Id, InFlight, Rules, World};
+pub(crate) use world::{Container, Id, InFlight, Rules, SUBNETS, World};
 
 /// A node whose source lists up to six addresses.
 pub(crate) const NODE: Rules = Rules {

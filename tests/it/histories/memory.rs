@@ -211,8 +211,9 @@ impl Driver for Memory {
         self.world.is_boot_id_readable = is_readable;
     }
 
-    fn set_source(&mut self, listed: &[&str], answer: Answer) {
+    fn set_source(&mut self, listed: &[&str], subnets: &'static [&'static str], answer: Answer) {
         self.world.listed = listed.iter().map(|address| ip(address)).collect();
+        self.world.subnets = subnets;
         self.world.answer = answer;
     }
 }

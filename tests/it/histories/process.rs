@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use ipnet::Ipv4Net;
 use serde_json::json;
 
 use super::run::{CacheEntry, CallError, Driver};
 use super::{File, History, Look, Pod};
-use crate::harness::{MAC, Node, Outcome, Reply, SUBNET, conf, sh, sh_with, xml};
+use crate::harness::{MAC, Node, Outcome, Reply, SUBNET, conf, sh, sh_with, xml, xml_of};
 use crate::leaks::azure_vnet_state;
 use crate::model::{Answer, Fault};
 use crate::namespaces::Pods;
@@ -310,21 +312,23 @@ impl Driver for Processes {
     }
 
     /// The stamps of earlier attempts are removed, so that the next ADD asks again.
-    fn set_source(&mut self, listed: &[&str], answer: Answer) {
+    fn set_source(&mut self, listed: &[&str], subnets: &'static [&'static str], answer: Answer) {
         let _ = fs::remove_file(self.pods.node.fetch_lock_path());
         let wire = &mut self.pods.wire;
-        let last = |subnet: &'static str| {
-            let of_subnet = listed.iter().filter_map(move |a| a.strip_prefix(subnet));
-            of_subnet.map(|last| last.parse().unwrap())
+        let element = |subnet: &&str| {
+            let subnet: Ipv4Net = subnet.parse().unwrap();
+            let addresses = listed.iter().map(|address| address.parse().unwrap());
+            let inside = addresses.filter(|address: &Ipv4Addr| subnet.contains(address));
+            xml_of(subnet, inside.map(|address| u16::from(address.octets()[3])))
         };
-        let mut text = xml(last("10.224.0."));
-        if last("10.225.0.").next().is_some() {
-            let other = crate::harness::xml_of("10.225.0.0/16".parse().unwrap(), last("10.225.0."));
-            let subnet = |text: &str| {
-                let (from, to) = (text.find("<IPSubnet"), text.find("</Interface>"));
-                text[from.unwrap()..to.unwrap()].to_owned()
-            };
-            text = text.replacen("</Interface>", &(subnet(&other) + "</Interface>"), 1);
+        let mut text = element(&subnets[0]);
+        for subnet in &subnets[1..] {
+            let other = element(subnet);
+            let (from, to) = (other.find("<IPSubnet"), other.find("</Interface>"));
+            let other = &other[from.unwrap()..to.unwrap()];
+            if other.contains(r#"IsPrimary="false""#) {
+                text = text.replacen("</Interface>", &format!("{other}</Interface>"), 1);
+            }
         }
         let text = match answer {
             Answer::None => return wire.stop(),

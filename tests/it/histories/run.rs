@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::table::histories;
 use super::{Damage, File, History, Look, Pod, Refusal, Step, W, X, Y, Z};
-use crate::model::{Answer, Fault, original};
+use crate::model::{Answer, Fault, SUBNETS, original};
 
 /// A node with its plugin. Drivers do what they are told, and check nothing.
 pub(super) trait Driver {
@@ -49,7 +49,8 @@ pub(super) trait Driver {
     fn pass(&mut self, seconds: u64);
     fn reboot(&mut self);
     fn set_boot_id_readable(&mut self, is_readable: bool);
-    fn set_source(&mut self, listed: &[&str], answer: Answer);
+    /// The source lists these addresses in these subnets.
+    fn set_source(&mut self, listed: &[&str], subnets: &'static [&'static str], answer: Answer);
 }
 
 /// An entry of libcni's cache.
@@ -96,6 +97,7 @@ struct Run<'a> {
     kept: BTreeMap<(u8, File), Option<Vec<u8>>>,
     fault: Option<Fault>,
     listed: &'static [&'static str],
+    subnets: &'static [&'static str],
     answer: Answer,
     endpoints: BTreeMap<Pod, &'static str>,
     originals_writes: u32,
@@ -137,7 +139,8 @@ impl Run<'_> {
     }
 
     fn set_source(&mut self) {
-        self.driver.set_source(self.listed, self.answer);
+        self.driver
+            .set_source(self.listed, self.subnets, self.answer);
     }
 
     /// The container ID by address, of all addresses in use. None where the state cannot be read.
@@ -311,6 +314,10 @@ impl Run<'_> {
                 self.listed = listed;
                 self.set_source();
             }
+            Step::Subnets(subnets) => {
+                self.subnets = subnets;
+                self.set_source();
+            }
             Step::Answers(answer) => {
                 self.answer = *answer;
                 self.set_source();
@@ -409,6 +416,7 @@ fn run_row(driver: &mut dyn Driver, history: &History) -> Result<(), String> {
             kept: BTreeMap::new(),
             fault: None,
             listed: &[X, Y, Z, W],
+            subnets: SUBNETS,
             answer: Answer::Good,
             endpoints: BTreeMap::new(),
             originals_writes: 0,

@@ -10,6 +10,9 @@ use super::{Damage, History, Look, PRIMARY, Q, Step, UNLISTED, W, X, Y, Z};
 use crate::model::{Answer, Fault};
 
 const HOUR: u64 = 3601;
+
+const RESIZED: &[&str] = &["10.224.0.0/17"];
+const TWICE: &[&str] = &["10.224.0.0/16", "10.224.0.0/17"];
 /// Every way to lose the state, and the backup.
 const STATE_LOSSES: &[Damage] = &[Removed, Emptied, Halved, Zeroed, Nulled, Forgotten];
 const BACKUP_LOSSES: &[Damage] = &[Removed, Emptied, Halved, Zeroed, OtherBoot];
@@ -206,12 +209,12 @@ pub(super) fn histories() -> Vec<History> {
 
         // Numbers above the clock: a state that outlasts a reboot brings the number of its save with it.
         row("a DEL after a reboot that could not be told has a number of its own", [
-            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Add(B, Y), Keep(1, &[State]), Del(B),
-            PutBack(1, &[State]), Add(D, Z), Free(Y),
+            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Refused(B, Quarantined), Pass(31), Add(B, Z),
+            Keep(1, &[State]), Del(B), PutBack(1, &[State]), Add(D, W), Free(Z),
         ]),
         row("a DEL during a loss after a reboot has a number of its own", [
-            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Add(B, Y), Add(C, Z), Keep(1, &[State]),
-            Remove(&[State]), Del(B), PutBack(1, &[State]), Add(D, W), Free(Y),
+            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), Cached(B, Y), BootIdReadable(true), Refused(D, Quarantined), Pass(31),
+            Add(C, Z), Keep(1, &[State]), Remove(&[State]), Del(B), PutBack(1, &[State]), Add(D, W), Free(Y),
         ]),
         row("a loss after a reboot that cannot be told", [
             Add(A, X), Add(B, Y), Reboot, BootIdReadable(false), Remove(&[State]), Refused(D, Quarantined), Pass(31), Add(D, Z),
@@ -232,18 +235,18 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("an old copy of a state that the original saved last", [
             Add(A, X), OriginalAdd(B, Y), Keep(1, &[State]), Add(C, Z), Remove(&[Backup]), PutBack(1, &[State]), Refused(D, Quarantined),
-            HeldBy(X, A),
+            HeldByNobodyKnown(X),
         ]),
         row("the original starts from nothing beside a damaged backup", [
-            Add(A, X), Lose(Backup), Remove(&[State]), OriginalAdd(B, Y), Refused(D, Quarantined), HeldBy(Y, B),
+            Add(A, X), Lose(Backup), Remove(&[State]), OriginalAdd(B, Y), Refused(D, Quarantined), HeldByNobodyKnown(Y),
         ]).each(&[Halved, Zeroed]),
         row("a release that nothing proves does not hide a pod that came again", [
             Source(&[X]), Add(A, X), Del(A), Keep(1, &[State]), Add(A, X), Configured(A), PutBack(1, &[State]),
             Remove(&[LockFolder, Backup]), Refused(D, Exhausted), Held(X),
         ]),
         row("a late DEL during a loss does not hide the pod that a cache entry without a namespace names", [
-            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), CachedWithoutNamespace(B, X), PutBack(1, &[State]),
-            Remove(&[Backup]), Del(A), Refused(D, Quarantined), Pass(31), Refused(D, Exhausted), Held(X),
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Add(A, X), CachedWithoutNamespace(E, X), PutBack(1, &[State]), Remove(&[Backup]),
+            Del(A), Refused(D, Quarantined), Pass(31), Refused(D, Exhausted), Held(X),
         ]),
         row("an old state beside a record that cannot be read once", [
             Add(A, X), Keep(1, &[State]), Add(B, Y), PutBack(1, &[State]), Remove(&[Backup]), Fails(Fault::RecordNotReadable),
@@ -347,6 +350,22 @@ pub(super) fn histories() -> Vec<History> {
 
         row("an entry of libcni's cache without a namespace holds its address after a loss", [
             Add(A, X), CachedWithoutNamespace(A, X), Remove(&[State, Backup]), Refused(B, Quarantined), Pass(31), Add(B, Y), HeldBy(X, A),
+        ]),
+
+        // One address in several subnets.
+        row("a subnet is resized", [
+            Add(A, X), Shown(A, X), Subnets(RESIZED), Add(B, Y), Add(A, X), Del(A), Add(C, Z), Add(D, W), Free(X), Gone(A), Pass(31),
+            Add(E, X),
+        ]),
+        row("a subnet is resized, and then the state is lost", [
+            Add(A, X), Subnets(RESIZED), Add(B, Y), Remove(&[State, Backup]), Cached(A, X), Cached(B, Y), Refused(D, Quarantined),
+            Add(A, X), Pass(31), Add(D, Z), Del(A), Free(X), HeldBy(Y, B),
+        ]),
+        row("an address that two subnets list is released in both", [
+            Subnets(TWICE), Add(A, X), Shown(A, X), Add(B, Y), Add(A, X), Del(A), Add(C, Z), Add(D, W), Free(X),
+        ]),
+        row("leaks are reclaimed after a subnet was resized", [
+            Source(&[X]), Add(A, X), Configured(A), Gone(A), Subnets(RESIZED), Pass(HOUR), Add(C, X), Refused(D, Exhausted),
         ]),
 
         // Released, and still configured.

@@ -13,11 +13,9 @@ use ipnet::IpNet;
 use super::events::{Answer, Blindness};
 use super::losses::is_lost_on_disk;
 use super::node::MemoryNode;
-use super::world::{Id, SUBNET, World};
+use super::world::{Id, World};
 
 const SUBNET_V6: &str = "fd00::/120";
-/// Listed while the source lists an address of it.
-const SECOND_SUBNET: &str = "10.225.0.0/16";
 
 /// What the node shows that does not follow from the live attachments: those that were released but are still configured, or were
 /// granted by somebody else.
@@ -146,18 +144,20 @@ impl World {
             };
             ListedPool::new(subnet, "eth0".into(), 0, addresses)
         };
+        let (first, others) = self.subnets.split_first().unwrap();
         let subnet = |family: &Family| match family {
-            Family::V4 => SUBNET,
+            Family::V4 => first,
             Family::V6 => SUBNET_V6,
         };
         let families = self.rules.families.iter();
         let mut pools: Vec<_> = families.map(|family| pool(subnet(family))).collect();
-        let second = pool(SECOND_SUBNET);
+        let mut others: Vec<_> = others.iter().map(|subnet| pool(subnet)).collect();
+        others.retain(|other| !other.addresses.is_empty());
         // A subnet can also be omitted.
-        let is_omitted =
-            !second.addresses.is_empty() && pools.iter().all(|p| p.addresses.is_empty());
-        pools.retain(|_| !is_omitted);
-        pools.extend((!second.addresses.is_empty()).then_some(second));
+        if !others.is_empty() && pools.iter().all(|p| p.addresses.is_empty()) {
+            pools.clear();
+        }
+        pools.append(&mut others);
         match self.answer {
             Answer::Good | Answer::Empty => Some(Inventory { pools }),
             Answer::Unmatched => Some(Inventory::default()),

@@ -114,6 +114,8 @@ pub(crate) struct World {
     pub cache: BTreeMap<Id, Vec<IpAddr>>,
     pub strangers: Strangers,
     pub listed: BTreeSet<IpAddr>,
+    /// The IPv4 subnets in which the source lists them. The first is always listed, the others while they have addresses.
+    pub subnets: &'static [&'static str],
     pub answer: Answer,
     /// Since when answers are implausible.
     pub doubtful_since: Option<Moment>,
@@ -139,7 +141,10 @@ pub(crate) struct World {
     pub released: BTreeSet<Id>,
 }
 
-/// An address of another subnet.
+/// The subnets of the addresses that sources list.
+pub(crate) const SUBNETS: &[&str] = &[SUBNET, "10.225.0.0/16"];
+
+/// An address of the second subnet.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 225, 0, 5));
 
 fn address(n: u8) -> IpAddr {
@@ -171,6 +176,7 @@ impl World {
             cache: BTreeMap::new(),
             strangers: Strangers::default(),
             listed: listed(&rules, u8::MAX),
+            subnets: SUBNETS,
             answer: Answer::Good,
             doubtful_since: None,
             disk: Disk::default(),
