@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::evidence::{
     AZURE_VNET, Entry, Evidence, EvidenceList, Existence, Place, UnreadablePart,
 };
-use super::{Attachment, Claim, Free, Held, Ipam, Moment, Owner};
+use super::{Attachment, Claim, Free, Held, Ipam, Moment, NetNs, Owner};
 
 /// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
@@ -238,7 +238,11 @@ impl<'a> EvidenceIndex<'a> {
                 let netns = entry.netns.as_ref();
                 let counts = entry.counts(is_complete)
                     || is_after_a_loss && entry.names_no_namespace();
-                !counts || netns.is_some_and(|n| n.id.is_some_and(|id| is_last(id, n.cookie)))
+                // Its path has gone while the node was looked at.
+                let is_lasts = |n: &NetNs| {
+                    n.id.map_or(n.path == last.path, |id| is_last(id, n.cookie))
+                };
+                !counts || netns.is_some_and(is_lasts)
             })
     }
 

@@ -177,6 +177,17 @@ mod tests {
             look.kernel.incomplete = Some("hidden".to_owned());
             look
         };
+        let gone = |path: &str| {
+            let mut look = listed_in(77);
+            if let EvidenceList::Read { entries, .. } = &mut look.cache {
+                entries[0].netns = Some(NetNs {
+                    path: path.into(),
+                    id: None,
+                    cookie: None,
+                });
+            }
+            look
+        };
         let elsewhere = || with_entries(vec![entry("c1", "10.1.0.5", 78)]);
         // The scan met an earlier namespace with its inode.
         let listed_later = |cookie| {
@@ -208,6 +219,20 @@ mod tests {
             ("listed later", numbered(), 1, listed_later(8), false),
             ("its successor's", numbered(), 1, listed_later(9), true),
             ("its container elsewhere", own(), 1, elsewhere(), true),
+            (
+                "listed there, and gone",
+                own(),
+                1,
+                gone("/run/netns/x"),
+                false,
+            ),
+            (
+                "listed elsewhere, and gone",
+                own(),
+                1,
+                gone("/run/netns/y"),
+                true,
+            ),
             ("listed without a namespace", own(), 1, untold("c1"), true),
         ] {
             let mut ipam = state();

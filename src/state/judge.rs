@@ -137,6 +137,11 @@ impl Judge<'_> {
         let is_beside_others = record.is_some() || backup.is_some();
         match state.saved {
             _ if state.is_newer() => None,
+            // Version 0.2 kept the same record, and no backup.
+            None if state.saved_by_older.is_some() => {
+                (state.saved_by_older < record || backup.is_some() || is_backup_corrupt)
+                    .then_some("it is a copy from before this version")
+            }
             None => {
                 (is_beside_others || is_backup_corrupt).then_some("another program began it anew")
             }

@@ -30,6 +30,8 @@ pub struct State {
     pub condition: Condition,
     /// The generation of the last save of this program; `None` where our key is absent or cannot be used.
     pub saved: Option<u64>,
+    /// The same of a key that an older version wrote, and of which nothing else is used.
+    pub(super) saved_by_older: Option<u64>,
     /// Whether another program has written the file since.
     pub other_wrote_last: bool,
     /// Why our key could not be read, if so: its facts are lost, the records are not.
@@ -117,8 +119,10 @@ impl State {
             self.newer_key = Some(text.to_owned());
             return None;
         }
-        // A key of an older format is as good as none: the records count, and the rest is found on the node.
+        // Of a key of an older format nothing else counts: the records do, and the rest is found on the node.
         if read.is_ok() && (1..FORMAT).contains(&found.format) {
+            self.saved_by_older = Some(found.generation);
+            self.other_wrote_last = found.time_stamp != self.original.time_stamp;
             return None;
         }
         if let Err(why) = read.and_then(|()| found.check()) {

@@ -195,7 +195,7 @@ broken_nodes! {
         by_hand: "cp /run/old /var/run/azure-vnet-ipam.json",
     }
     the_original_wrote_and_this_plugin_is_installed_again {
-        broken_by: "sed -i '0,/\"TimeStamp\": \"[^\"]*/s//\"TimeStamp\": \"2026-01-01 00:00:00 +0000 UTC/' /var/run/azure-vnet-ipam.json; $OURS check --all | grep 'the original plugin wrote it after'",
+        broken_by: "sed -i '0,/\"TimeStamp\": \"[^\"]*/s//\"TimeStamp\": \"2026-01-01 00:00:00 +0000 UTC/' /var/run/azure-vnet-ipam.json; echo 4711 >/var/run/azure-vnet/azure-vnet-ipam.lock; $OURS check --all | grep 'the original plugin wrote it after'",
     }
     backup_is_a_folder {
         broken_by: "rm /var/run/.azure-vnet-ipam.backup; mkdir /var/run/.azure-vnet-ipam.backup",

@@ -413,7 +413,7 @@ fn pods_live_while_the_plugin_is_exchanged() {
         let mut expected = BTreeMap::new();
         node.use_ipam(Ipam::Original);
         for n in 1..=20 {
-            for (ipam, n) in [(Ipam::Ours, n), (Ipam::Original, n + 100)] {
+            for (ipam, n) in [(Ipam::Original, n + 100), (Ipam::Ours, n)] {
                 node.exchange(ipam);
                 let address = node.add(n);
                 assert!(expected.insert(address, container(n)).is_none());

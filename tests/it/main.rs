@@ -56,6 +56,7 @@ mod runtimes;
 mod sibling;
 mod strange_files;
 mod trouble;
+mod upgrade;
 mod uplink;
 mod verbs;
 mod without_tls;

@@ -361,6 +361,9 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Subnets(RESIZED), Add(B, Y), Remove(&[State, Backup]), Cached(A, X), Cached(B, Y), Refused(D, Quarantined),
             Add(A, X), Pass(31), Add(D, Z), Del(A), Free(X), HeldBy(Y, B),
         ]),
+        row("the original releases an address of a resized subnet", [
+            Add(A, X), Subnets(RESIZED), Add(B, Y), OriginalDel(A), Add(C, Z), Add(D, W), Free(X), HeldBy(Y, B),
+        ]),
         row("an address that two subnets list is released in both", [
             Subnets(TWICE), Add(A, X), Shown(A, X), Add(B, Y), Add(A, X), Del(A), Add(C, Z), Add(D, W), Free(X),
         ]),
@@ -428,6 +431,26 @@ pub(super) fn histories() -> Vec<History> {
             Source(&[X]), Add(A, X), BootIdReadable(false), Refused(B, Exhausted), HeldBy(X, A), Del(A), Gone(A), Add(C, X),
             BootIdReadable(true), Refused(D, Exhausted), HeldBy(X, C),
             Remove(&[State]), BootIdReadable(false), Refused(E, Quarantined),
+        ]),
+        row("a DEL that saved only the state while the boot ID cannot be read", [
+            Add(A, X), Add(B, Y), BootIdReadable(false), Fails(Fault::OnlyStateIsWritten), DelFails(A, Any), Del(A), Remove(&[State]),
+            Refused(C, Quarantined), Free(X), HeldByNobodyKnown(Y), Pass(31), Add(C, Z),
+        ]),
+        row("a backup that cannot be read once while the boot ID cannot be read", [
+            Add(A, X), Cached(A, X), BootIdReadable(false), Remove(&[State]), Fails(Fault::BackupNotReadable), DelFails(A, NotNow),
+            Refused(B, Quarantined), Held(X), Del(A), Free(X),
+        ]),
+        row("a DEL during a loss while the boot ID cannot be read", [
+            Add(A, X), Add(B, Y), Cached(B, Y), BootIdReadable(false), Remove(&[State]), Del(A), Refused(D, Quarantined), Free(X),
+            Pass(31), Add(D, Z), Free(X), HeldBy(Y, B),
+        ]),
+        row("the original goes on from an old copy while the boot ID cannot be read", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), BootIdReadable(false), PutBack(1, &[State]), OriginalAdd(C, Z),
+            Refused(D, Quarantined), Held(X), Held(Y), Held(Z),
+        ]),
+        row("a release by the original, which goes on from an old copy while the boot ID cannot be read", [
+            Add(A, X), Keep(1, &[State]), Add(B, Y), Cached(B, Y), BootIdReadable(false), PutBack(1, &[State]), OriginalDel(A),
+            Refused(D, Quarantined), HeldBy(Y, B), Pass(31), Add(D, Z),
         ]),
         row("a record of another boot does not make the state an old one", [
             Add(A, X), Reboot, Remove(&[Backup]), Add(B, X),

@@ -1,0 +1,82 @@
+//! Upgrades: from version 0.2.0, whose files are those that it left on a node with the pods c1 and c2, after it had released
+//! 10.224.0.7.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::{Node, Reply, WireServer, xml};
+use crate::model::original;
+
+const OLD_JOURNAL: &str = "/var/run/.azure-vnet-ipam.journal";
+
+fn node_of_version_0_2(name: &str) -> (Node, WireServer) {
+    let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..10)));
+    for (path, content) in [
+        (
+            "/var/run/azure-vnet-ipam.json",
+            include_str!("../fixtures/v0.2.0/state.json"),
+        ),
+        (OLD_JOURNAL, include_str!("../fixtures/v0.2.0/journal")),
+        (
+            "/var/run/azure-vnet/azure-vnet-ipam.lock",
+            include_str!("../fixtures/v0.2.0/lock"),
+        ),
+    ] {
+        node.put(path, content);
+    }
+    (node, wire)
+}
+
+/// A call of the original: what it changes in the records of the pool.
+fn originals_call(node: &Node, change: impl FnOnce(&mut serde_json::Map<String, Value>)) {
+    let mut state = node.state();
+    change(original::records(&mut state).unwrap());
+    state["IPAM"]["TimeStamp"] = "2026-01-01T00:00:00Z".into();
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    fs::write(node.lock_path(), original::LOCK_TEXT).unwrap();
+}
+
+fn held(node: &Node) -> Vec<String> {
+    let held = node.held().into_iter();
+    held.map(|(address, id)| format!("{address}={id}"))
+        .collect()
+}
+
+#[test]
+fn pods_outlive_an_upgrade_a_rollback_to_the_original_and_another_upgrade() {
+    let (node, _wire) = node_of_version_0_2("upgrade");
+    assert_eq!(node.add("c1").address(), "10.224.0.5", "a repeated ADD");
+    assert!(!node.path(OLD_JOURNAL).exists());
+    assert_eq!(node.add("c4").address(), "10.224.0.7");
+    node.del("c2").assert_no_output();
+    originals_call(&node, |records| {
+        original::take(records, "10.224.0.8", "c5");
+        original::release(records, "c4");
+    });
+    assert_eq!(node.add("c6").address(), "10.224.0.9");
+    node.del("c5").assert_no_output();
+    assert_eq!(held(&node), ["10.224.0.5=c1", "10.224.0.9=c6"]);
+    // What version 0.2.0 refuses, with an error that names both versions.
+    assert_eq!(node.state()["azure-vnet-ipam"]["format"], 4);
+}
+
+#[test]
+fn a_del_is_the_first_call_after_an_upgrade() {
+    let (node, _wire) = node_of_version_0_2("upgrade-del");
+    node.del("c2").assert_no_output();
+    assert_eq!(held(&node), ["10.224.0.5=c1"]);
+    assert_eq!(node.add("c4").address(), "10.224.0.7");
+}
+
+#[test]
+fn a_state_from_before_an_upgrade_is_an_old_copy_after_it() {
+    let (node, _wire) = node_of_version_0_2("upgrade-old");
+    let old = node.state_bytes();
+    node.add("c4").success();
+    fs::write(node.state_path(), &old).unwrap();
+    assert_eq!(node.add("c5").address(), "10.224.0.8");
+    fs::write(node.state_path(), &old).unwrap();
+    node.remove_backup();
+    node.add("c6").assert_quarantined();
+}
