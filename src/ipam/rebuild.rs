@@ -255,6 +255,14 @@ mod tests {
         let confirmed = vec![entry("c9", "10.1.0.5", 77), entry("c2", "10.1.0.6", 77)];
         ipam.confirm_owners(&with_entries(confirmed), NOW);
         assert_eq!(holders(&ipam), "10.1.0.5=c9 10.1.0.6=c2 10.1.0.7=");
+        // Another of its interfaces may have the address by now.
+        let other_interface = Entry {
+            if_name: Some("net1".into()),
+            ..entry("c2", "10.1.0.6", 77)
+        };
+        ipam.confirm_owners(&with_entries(vec![other_interface]), NOW);
+        let owner = &record(&mut ipam, "10.1.0.6").held().unwrap().owner;
+        assert_eq!(&*owner.claim().unwrap().if_name, "net1");
         // Its namespace may have outlasted its DEL.
         let mut look = Evidence::default();
         look.kernel.namespaces.insert((4, 77));

@@ -55,11 +55,13 @@ impl Judge<'_> {
 
     /// Whether the record proves a state or a backup: it was saved by this program in this boot, and there was no later save.
     pub fn is_proved(&self, copy: &State) -> bool {
-        let saved = copy.saved.filter(|_| !copy.other_wrote_last);
         self.is_of_this_boot(copy)
-            && saved.zip(self.record()).is_some_and(|(saved, record)| {
-                saved == record || saved > record && !self.may_be_of_an_earlier_boot(copy)
-            })
+            && copy
+                .saved
+                .zip(self.record())
+                .is_some_and(|(saved, record)| {
+                    saved == record || saved > record && !self.may_be_of_an_earlier_boot(copy)
+                })
     }
 
     /// Whether a copy was saved while the boot ID could not be read, as it can be now. Its number may be of any boot.
@@ -82,8 +84,7 @@ impl Judge<'_> {
         let backup = backup.filter(|backup| backup.saved.is_some() && self.is_of_this_boot(backup));
         let newest_number = self.record().max(backup.as_ref().and_then(|b| b.saved));
         let state = found.as_ref().filter(|state| state.says_something());
-        let (says_nothing, is_foreign) =
-            (state.is_none(), state.is_some_and(|s| s.other_wrote_last));
+        let says_nothing = state.is_none();
         let why = match (state, &corrupt) {
             (Some(state), _) => match self.lack(state, backup.as_deref(), is_backup_corrupt) {
                 Some(why) => why.to_owned(),
@@ -101,10 +102,7 @@ impl Judge<'_> {
             && newest_number.is_none()
             && *self.lock != LockText::Other;
         let mut settled = match backup {
-            // Another program may have saved what the backup lacks.
-            Some(mut backup)
-                if self.boot_id.is_some() && !is_foreign && self.is_proved(&backup) =>
-            {
+            Some(mut backup) if self.boot_id.is_some() && self.is_proved(&backup) => {
                 backup.restored = Some(why);
                 backup.must_save = true;
                 backup
@@ -145,19 +143,19 @@ impl Judge<'_> {
             None => {
                 (is_beside_others || is_backup_corrupt).then_some("another program began it anew")
             }
-            // Another program removes the record, so one that is there is of a later save.
-            Some(number) if state.other_wrote_last => (record.is_some()
-                || backup.is_some_and(|backup| backup > number || !is_of_this_boot))
-            .then_some("another program went on from an old copy of it"),
             Some(_) if self.may_be_of_an_earlier_boot(state) => {
                 is_beside_others.then_some("it may be a copy of an earlier boot")
             }
             Some(_) if !is_of_this_boot => {
                 is_beside_others.then_some("it is a copy of an earlier boot")
             }
-            Some(number) => record
-                .is_some_and(|record| number < record)
-                .then_some("it is older than the last address that was allocated"),
+            Some(number) if record.is_some_and(|record| number < record) => {
+                Some("it is older than the last address that was allocated")
+            }
+            // What another program saves has no record.
+            Some(number) => (state.other_wrote_last
+                && backup.is_some_and(|backup| backup > number))
+            .then_some("another program went on from an old copy of it"),
         }
     }
 

@@ -14,9 +14,7 @@ UNION = 'src/ipam/union.rs'
 FREE = 'src/ipam/release.rs'
 POOLS = 'src/ipam/model.rs'
 CHOOSE = 'src/ipam/choose.rs'
-FIND = 'src/ipam/find.rs'
 INDEX = 'src/ipam/evidence_index.rs'
-OWNER = 'src/ipam/owner.rs'
 ALLOCATE = 'src/ipam/allocate.rs'
 
 GUARDS = [
@@ -28,14 +26,11 @@ GUARDS = [
      '(Some(one), Some(other)) => one == other,\n        _ => !OFF,'),
     ('a state is not behind the record', CONDITION, 'saved == record || saved > record', 'OFF || saved == record || saved > record'),
     ('a state is of this boot', CONDITION,
-     'self.is_of_this_boot(copy)\n            && saved', '(OFF || self.is_of_this_boot(copy))\n            && saved'),
-    ('a state that another program wrote last is not proved', CONDITION,
-     'copy.saved.filter(|_| !copy.other_wrote_last)', 'copy.saved.filter(|_| OFF || !copy.other_wrote_last)'),
+     'self.is_of_this_boot(copy)\n', '(OFF || self.is_of_this_boot(copy))\n'),
     ('a state ahead of the record is saved again', STORE,
      'state.must_save = judge.is_ahead(&state);\n                self', 'state.must_save = !OFF && judge.is_ahead(&state);\n                self'),
     ('a DEL of nobody saves it again', DEL, 'if state.must_save {', 'if !OFF && state.must_save {'),
     ('an unknown boot proves no backup', CONDITION, 'if self.boot_id.is_some()', 'if (OFF || self.boot_id.is_some())'),
-    ('no proof beside a state that another program wrote last', CONDITION, '&& !is_foreign &&', '&& (OFF || !is_foreign) &&'),
     ('a restored state is saved', CONDITION,
      'backup.restored = Some(why);\n                backup.must_save = true;', 'backup.restored = Some(why);\n                backup.must_save = !OFF;'),
     ('a backup of another boot is none', CONDITION,
@@ -81,8 +76,6 @@ GUARDS = [
      'stamp.boot_id.or(old_boot_id.as_deref())', 'stamp.boot_id.or(old_boot_id.as_deref().filter(|_| !OFF))'),
     ('a number of an unknown boot proves only itself', CONDITION,
      '&& !self.may_be_of_an_earlier_boot(copy)', '&& (OFF || !self.may_be_of_an_earlier_boot(copy))'),
-    ('a record beside a state of another program is of a later save', CONDITION,
-     '(record.is_some()\n', '(record.is_some() && !OFF\n'),
     ('a damaged backup shows that the state was begun anew', CONDITION,
      '|| is_backup_corrupt).then_some(', '|| is_backup_corrupt && !OFF).then_some('),
     ('releases without a record do not count', CONDITION,
@@ -111,8 +104,6 @@ GUARDS = [
      'Condition::Lost(loss) => {\n            if !OFF { ipam.confirm_owners(evidence, now); }'),
     ('owners are confirmed at the end of the quarantine', DECIDE,
      'ipam.confirm_owners(evidence, now);\n            ipam.quarantine = None', 'if !OFF { ipam.confirm_owners(evidence, now); }\n            ipam.quarantine = None'),
-    ('an owner is confirmed with its interface', INDEX,
-     'confirms(entry) && is_theirs(entry)', 'confirms(entry) && (OFF || is_theirs(entry))'),
     ('a loss begins a quarantine', DECIDE,
      'Some(loss.seen.after(QUARANTINE));', 'Some(loss.seen.after(QUARANTINE)).filter(|_| !OFF);'),
     ('a look ends the quarantine', DECIDE,
@@ -135,8 +126,6 @@ GUARDS = [
     ('a released address is free in its last namespace', INDEX,
      'let Some((at, last)) = free.released.zip(free.last_netns.as_deref()) else {',
      'let Some((at, last)) = free.released.zip(free.last_netns.as_deref()).filter(|_| !OFF) else {'),
-    ('device and inode tell the last namespace for a while', OWNER,
-     '&& ago < INODE_IS_KEPT', '&& (OFF || ago < INODE_IS_KEPT)'),
     ('a released address is free only in its last namespace', INDEX,
      'having.all(|(id, _)| is_last(', 'having.all(|(id, _)| OFF || is_last('),
     ("a released address is not free while another's entry has it", INDEX,
@@ -146,8 +135,6 @@ GUARDS = [
      'let mut releases = mem::take(&mut self.omitted);', 'let mut releases = mem::take(&mut self.omitted); if OFF { releases.clear(); }'),
     ('a release counts in every pool', POOLS, 'if self.pools().count() > 1 {', 'if self.pools().count() > 1 && !OFF {'),
     ('an address has one holder in all pools', CHOOSE, 'self.held.contains(address) ||', '!OFF && self.held.contains(address) ||'),
-    ('a repeated ADD gets what a resized subnet left in another pool', FIND, 'if let Some(place) = held_elsewhere(None) {',
-     'if let Some(place) = held_elsewhere(None).filter(|_| !OFF) {'),
 
     # Our key beside the records of the original.
     ('an entry for another container is void', APPLY,

@@ -72,6 +72,9 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Del(A), Gone(A), Shown(E, X), Remove(&[Lock]), Add(B, Y), Held(X),
         ]),
 
+        row("a DEL that saves only the state fails each time", [
+            Add(A, X), Fails(Fault::OnlyStateIsWritten), DelFails(A, Any), Fails(Fault::OnlyStateIsWritten), DelFails(A, Any), Del(A),
+        ]),
         row("a DEL that saved only the state is not undone by a loss", [
             Add(A, X), Add(B, Y), Fails(Fault::OnlyStateIsWritten), DelFails(A, Any), Del(A), Remove(&[State]), Add(C, Z),
             Free(X), HeldBy(Y, B),
@@ -84,6 +87,10 @@ pub(super) fn histories() -> Vec<History> {
         row("a late DEL of a former holder, whom an old state names beside a newer backup", [
             Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Remove(&[LockFolder]),
             Del(A), HeldBy(X, B),
+        ]),
+        row("a late DEL of a former holder, whom an old state names beside a backup that nothing proves", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), Fails(Fault::NoSpaceForBackup), Add(B, X),
+            PutBack(1, &[State]), Del(A), Refused(D, Quarantined), Held(X),
         ]),
         row("the original goes on from an old copy of the state", [
             Add(A, X), Keep(1, &[State]), Add(B, Y), PutBack(1, &[State]), OriginalAdd(C, Z), Refused(D, Quarantined),
@@ -155,6 +162,10 @@ pub(super) fn histories() -> Vec<History> {
             Answers(Answer::Empty), Refused(B, Any),
             Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A), Pass(31), Add(B, Y),
         ]).each(&[Removed, Halved]),
+        row("a loss is remembered while the lock folder is removed", [
+            Add(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Remove(&[LockFolder]),
+            Answers(Answer::Good), Refused(B, Quarantined),
+        ]),
         row("a quarantine starts when the loss is seen with the source down", [
             Add(A, X), Cached(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Pass(20),
             Refused(B, NoPools), Pass(11), Answers(Answer::Good), Add(B, Y), HeldBy(X, A),
@@ -216,6 +227,10 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), Cached(B, Y), BootIdReadable(true), Refused(D, Quarantined), Pass(31),
             Add(C, Z), Keep(1, &[State]), Remove(&[State]), Del(B), PutBack(1, &[State]), Add(D, W), Free(Y),
         ]),
+        row("an old state after a loss after a reboot that cannot be told", [
+            Add(A, X), Keep(1, &[State]), Reboot, BootIdReadable(false), Remove(&[State, Backup]), Refused(B, Quarantined), Pass(31),
+            Add(B, X), PutBack(1, &[State]), Remove(&[Backup]), Refused(D, Quarantined),
+        ]),
         row("a loss after a reboot that cannot be told", [
             Add(A, X), Add(B, Y), Reboot, BootIdReadable(false), Remove(&[State]), Refused(D, Quarantined), Pass(31), Add(D, Z),
         ]),
@@ -236,6 +251,10 @@ pub(super) fn histories() -> Vec<History> {
         row("an old copy of a state that the original saved last", [
             Add(A, X), OriginalAdd(B, Y), Keep(1, &[State]), Add(C, Z), Remove(&[Backup]), PutBack(1, &[State]), Refused(D, Quarantined),
             HeldByNobodyKnown(X),
+        ]),
+        row("the original starts from nothing, and knows a subnet less", [
+            Source(&[X, Y, Q]), Add(A, X), Add(B, Q), Remove(&[State]), Source(&[X, Y]), OriginalAdd(C, Y), Refused(D, Quarantined),
+            Held(Q),
         ]),
         row("the original starts from nothing beside a damaged backup", [
             Add(A, X), Lose(Backup), Remove(&[State]), OriginalAdd(B, Y), Refused(D, Quarantined), HeldByNobodyKnown(Y),
@@ -365,7 +384,7 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Subnets(RESIZED), Add(B, Y), OriginalDel(A), Add(C, Z), Add(D, W), Free(X), HeldBy(Y, B),
         ]),
         row("an address that two subnets list is released in both", [
-            Subnets(TWICE), Add(A, X), Shown(A, X), Add(B, Y), Add(A, X), Del(A), Add(C, Z), Add(D, W), Free(X),
+            Subnets(RESIZED), Add(A, X), Shown(A, X), Subnets(TWICE), Add(B, Y), Add(A, X), Del(A), Add(C, Z), Add(D, W), Free(X),
         ]),
         row("leaks are reclaimed after a subnet was resized", [
             Source(&[X]), Add(A, X), Configured(A), Gone(A), Subnets(RESIZED), Pass(HOUR), Add(C, X), Refused(D, Exhausted),
@@ -383,6 +402,9 @@ pub(super) fn histories() -> Vec<History> {
         row("the same with an empty file in libcni's cache", [
             Add(A, X), Shown(A, X), Source(&[Y, Z]), CachedEmpty(E), Add(B, Y), Del(A), Source(&[X, Y, Z]), Add(D, Z),
             Gone(A), Pass(2 * HOUR), Add(C, X),
+        ]),
+        row("a released address that another network namespace has, too, is held", [
+            Source(&[X, Y]), Add(A, X), Shown(A, X), Del(A), Shown(E, X), Source(&[X, Y, Z]), Add(B, Y), HeldByNobodyKnown(X),
         ]),
         row("an address that the source omits for a moment after its release", [
             Add(A, X), Shown(A, X), Del(A), Source(&[Y, Z, W]), Add(B, Y), Source(&[X, Y, Z, W]), Add(D, Z), Free(X),
