@@ -4,11 +4,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::harness::wait::{Process, output, wait_until};
-use crate::harness::{Node, SUBNET, conf, sh};
+use crate::harness::{Node, Reply, SUBNET, conf, sh, xml};
 use crate::namespaces::{Pods, hide_a_namespace, make_process_visible};
 use crate::never_twice::{inode_of, start_in_reused_inode};
 use crate::privileged::{in_private_namespaces, only_in};
@@ -188,15 +189,13 @@ fn address_of_the_originals_pod_is_free_while_that_is_torn_down() {
     assert!(!pods.held().contains_key(&*address), "{:?}", pods.held());
 }
 
-fn remove_lock_folder(pods: &Pods) {
-    fs::remove_dir_all(pods.node.path("/var/run/azure-vnet")).unwrap();
-}
-
 /// Runs an ADD during which something happens: it is stopped when it has opened a file for the nth time, and continued afterwards. Its
 /// look at the node may be over before that on an emulated processor.
 fn during_an_add(pods: &Pods, file: &Path, nth: usize, happens: impl FnOnce()) {
-    // So that the ADD compares the state with the node.
-    remove_lock_folder(pods);
+    static LISTED: AtomicU16 = AtomicU16::new(10);
+    // An address that was not listed before, so that the ADD compares the state with the node.
+    let end = LISTED.fetch_add(1, Ordering::Relaxed);
+    pods.wire.set(Reply::Xml(xml(5..end)));
     let trace = pods.node.path("/trace");
     let _ = fs::remove_file(&trace);
     let inject = format!("inject=openat:signal=STOP:when={nth}");
@@ -213,8 +212,6 @@ fn during_an_add(pods: &Pods, file: &Path, nth: usize, happens: impl FnOnce()) {
         stopped().is_some() || !adding.is_running()
     });
     happens();
-    // Whoever saves the state leaves a lock folder.
-    remove_lock_folder(pods);
     if let Some(process) = stopped() {
         sh(&format!("kill -CONT {process}"));
     }
