@@ -104,6 +104,14 @@ impl Record {
         }
     }
 
+    /// The facts about the free address, to be changed, if it is free.
+    pub fn free_mut(&mut self) -> Option<&mut Free> {
+        match &mut self.usage {
+            Usage::Free(free) => Some(free),
+            Usage::Held(_) => None,
+        }
+    }
+
     /// The facts about the free address, if it is free.
     pub fn free(&self) -> Option<&Free> {
         match &self.usage {

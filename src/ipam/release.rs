@@ -189,6 +189,24 @@ impl Ipam {
         freed
     }
 
+    /// Forgets the last namespaces of released addresses that have gone. Looks that are going on may
+    /// have seen them, so each is kept for a while.
+    pub fn forget_gone_namespaces(&mut self, now: Moment, is_gone: impl Fn(&NetNs) -> bool) {
+        const KEPT: Duration = Duration::from_secs(30);
+        let in_pools = self
+            .pools_mut()
+            .flat_map(|pool| &mut pool.records)
+            .filter_map(Record::free_mut);
+        for free in in_pools {
+            if let Some((at, netns)) = free.released.zip(free.last_netns.as_deref())
+                && now.since(at) >= KEPT
+                && is_gone(netns)
+            {
+                free.last_netns = None;
+            }
+        }
+    }
+
     /// Notes the network namespace of a DEL for the freed addresses whose records named none.
     pub fn note_last_netns(&mut self, freed: &[Freed], netns: &NetNs) {
         let is_freed = |address| freed.iter().any(|freed| freed.address == address);
@@ -283,6 +301,27 @@ mod tests {
             ipam.release(&a, Hint::default(), NOW);
             let released = ipam.records().map(|record| record.free().unwrap().released);
             assert_eq!(released.collect::<Vec<_>>(), vec![Some(NOW); lists.len()]);
+        }
+    }
+
+    #[test]
+    fn a_last_namespace_is_forgotten_when_it_has_gone_but_not_at_once() {
+        const SECOND: u64 = 1_000_000_000;
+        for (seconds, is_gone, is_kept) in [(29, true, true), (30, true, false), (99, false, true)]
+        {
+            let mut ipam = state();
+            record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free {
+                released: Some(Moment(SECOND)),
+                last_netns: Some(Box::new(NetNs {
+                    path: "/run/netns/one".into(),
+                    id: None,
+                    cookie: None,
+                })),
+                ..Free::default()
+            });
+            ipam.forget_gone_namespaces(Moment(SECOND * (1 + seconds)), |_| is_gone);
+            let free = record(&mut ipam, "10.1.0.5").free().unwrap();
+            assert_eq!(free.last_netns.is_some(), is_kept, "{seconds} {is_gone}");
         }
     }
 

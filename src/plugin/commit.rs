@@ -60,6 +60,9 @@ impl Context {
     /// # Errors
     /// As [`Locked::commit`].
     pub fn commit(&self, locked: &mut Locked<'_>, state: &mut State) -> Result<(), StoreError> {
+        state
+            .ipam_mut()
+            .forget_gone_namespaces(self.now(), |netns| self.node.is_gone(netns));
         let time = self.files().wall_time();
         locked.commit(state, self.stamp(&time))
     }

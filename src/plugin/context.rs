@@ -15,7 +15,7 @@ use crate::evidence::{self, Progress};
 use crate::host::{
     Paths, ReadOutcome, boot_id, host_has, host_routes, io_reason, namespace_id, read_bounded,
 };
-use crate::ipam::{Candidate, Evidence, Held, Moment, Request};
+use crate::ipam::{Candidate, Evidence, Held, Moment, NetNs, Request};
 use crate::log::Milliseconds;
 use crate::source::SourceOverrides;
 use crate::state::Files;
@@ -91,11 +91,17 @@ pub trait Node: Files + Host {
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence;
     /// Whether azure-vnet has a container at this address, and did not take its endpoint down.
     fn is_connected(&self, container_id: &str, address: IpAddr) -> bool;
+    /// Whether nothing is at the path of a network namespace.
+    fn is_gone(&self, netns: &NetNs) -> bool;
 }
 
 impl Node for Paths {
     fn is_connected(&self, container_id: &str, address: IpAddr) -> bool {
         evidence::is_connected(self, container_id, address)
+    }
+
+    fn is_gone(&self, netns: &NetNs) -> bool {
+        matches!(namespace_id(self, &netns.path), Ok(None))
     }
 
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence {

@@ -78,7 +78,9 @@ impl Judge<'_> {
     pub fn settle(&self, state: Copy, backup: Copy) -> Box<State> {
         let (found, corrupt) = state.into_state();
         let has_no_backup = matches!(backup, Copy::Missing);
-        let is_backup_corrupt = matches!(backup, Copy::Corrupt(_));
+        // Beside a record of another boot it is of that boot, too.
+        let is_backup_corrupt = matches!(backup, Copy::Corrupt(_))
+            && (self.record().is_some() || !matches!(self.lock, LockText::Record(_)));
         let (backup, _) = backup.into_state();
         // One of another boot says nothing about this one.
         let backup = backup.filter(|backup| backup.saved.is_some() && self.is_of_this_boot(backup));

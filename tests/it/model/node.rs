@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azure_vnet_ipam::evidence::Progress;
-use azure_vnet_ipam::ipam::{Candidate, Evidence, Moment};
+use azure_vnet_ipam::ipam::{Candidate, Evidence, Moment, NetNs};
 use azure_vnet_ipam::plugin::{Host, Node};
 use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
 
@@ -344,5 +344,11 @@ impl Node for MemoryNode {
 
     fn is_connected(&self, _: &str, _: IpAddr) -> bool {
         false
+    }
+
+    fn is_gone(&self, netns: &NetNs) -> bool {
+        netns
+            .id
+            .is_none_or(|id| !self.0.evidence.kernel.namespaces.contains(&id))
     }
 }
