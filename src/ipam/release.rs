@@ -1,6 +1,7 @@
 //! Releases addresses (contract section 12, differences D7 and D8). It needs no evidence and never fails: an address that is not
 //! held counts as released.
 
+use std::collections::BTreeSet;
 use std::mem;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -44,15 +45,20 @@ impl Ipam {
     /// address that the hint names. Without such a hint every record of the container is released.
     pub fn release(&mut self, attachment: &Attachment, hint: Hint<'_>, now: Moment) -> Vec<Freed> {
         let named = hint.space.zip(hint.subnet).and_then(|(name, subnet)| {
-            let pool = self.spaces.get(name)?.pool_named(subnet)?;
-            Some((name, pool.to_owned()))
+            let space = self.spaces.get(name)?;
+            let pool = space.pool_named(subnet)?;
+            let listed: BTreeSet<IpAddr> =
+                space.pools[pool].records.iter().map(|r| r.key).collect();
+            Some((name, pool.to_owned(), listed))
         });
         let address = hint.address.map(|_| hint.key());
         let goes = |names: (&str, &str), record: &Record, held: &Held| {
             let is_meant = || {
-                let mut named = named.iter().map(|(space, pool)| (*space, &**pool));
-                named.all(|named| named == names)
-                    && address.is_none_or(|address| address == Some(record.key))
+                // What the named pool lists may be held in one that a resized subnet left behind.
+                let mut named = named.iter();
+                named.all(|(space, pool, listed)| {
+                    names == (*space, &**pool) || names.0 == *space && listed.contains(&record.key)
+                }) && address.is_none_or(|address| address == Some(record.key))
             };
             held.owner.is_attachment(attachment) && (held.owner.claim().is_some() || is_meant())
         };

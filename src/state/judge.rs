@@ -90,7 +90,11 @@ impl Judge<'_> {
         let why = match (state, &corrupt) {
             (Some(state), _) => match self.lack(state, backup.as_deref(), is_backup_corrupt) {
                 Some(why) => why.to_owned(),
-                None => return self.believed(found.unwrap_or_default(), backup),
+                None => {
+                    let mut believed = self.believed(found.unwrap_or_default(), backup);
+                    believed.seen = newest_number.unwrap_or(0);
+                    return believed;
+                }
             },
             (None, Some(why)) => why.clone(),
             (None, None) if newest_number.is_some() => {

@@ -30,7 +30,7 @@ pub struct State {
     pub condition: Condition,
     /// The generation of the last save of this program; `None` where our key is absent or cannot be used.
     pub saved: Option<u64>,
-    /// The same of a key that an older version wrote, and of which nothing else is used.
+    /// The same of a key that an older version wrote in this boot, when it knew of no loss.
     pub(super) saved_by_older: Option<u64>,
     /// Whether another program has written the file since.
     pub other_wrote_last: bool,
@@ -94,9 +94,10 @@ impl State {
         let trusted = ours.and_then(|ours| state.judge_own_key(ours, boot_id, now));
         let trust = trusted.as_ref().map(|(_, trust)| *trust);
         judge_moments(state.ipam_mut(), now, trust);
-        if let Some((facts, trust)) = trusted {
+        if let Some((Some(facts), trust)) = trusted {
             facts.apply(&mut state.original, trust);
         }
+        state.ipam_mut().share_releases();
         Ok(state)
     }
 
@@ -106,7 +107,7 @@ impl State {
         ours: Box<RawOurs<'de>>,
         boot_id: Option<&str>,
         now: Moment,
-    ) -> Option<(Ours<'de, PoolFacts<'de>>, Trust)> {
+    ) -> Option<(Option<Ours<'de, PoolFacts<'de>>>, Trust)> {
         let RawOurs {
             facts: mut found,
             read,
@@ -119,18 +120,26 @@ impl State {
             self.newer_key = Some(text.to_owned());
             return None;
         }
-        // Of a key of an older format nothing else counts: the records do, and the rest is found on the node.
+        let is_same_boot = is_same_boot(found.boot_id.as_deref(), boot_id);
+        let trust = Trust {
+            same_boot: is_same_boot,
+            overtaken: found.time_stamp != self.original.time_stamp,
+            now,
+        };
+        // Of a key of an older format the releases count. The rest is found on the node.
         if read.is_ok() && (1..FORMAT).contains(&found.format) {
-            self.saved_by_older = Some(found.generation);
-            self.other_wrote_last = found.time_stamp != self.original.time_stamp;
-            return None;
+            let is_in_quarantine = found.quarantine_until.is_some_and(|until| until > now.0);
+            if is_same_boot && found.loss.is_none() && !is_in_quarantine {
+                self.saved_by_older = Some(found.generation);
+            }
+            self.other_wrote_last = trust.overtaken;
+            return Some((None, trust));
         }
         if let Err(why) = read.and_then(|()| found.check()) {
             self.key_unreadable = Some(why);
             return None;
         }
-        let is_same_boot = is_same_boot(found.boot_id.as_deref(), boot_id);
-        self.other_wrote_last = found.time_stamp != self.original.time_stamp;
+        self.other_wrote_last = trust.overtaken;
         self.saved = Some(found.generation);
         self.condition = match (found.loss.take(), found.pending.as_deref()) {
             (Some(loss), _) if is_same_boot => Condition::Lost(Loss {
@@ -145,12 +154,7 @@ impl State {
         let refreshed = found.refreshed.filter(|at| is_same_boot && *at <= now.0);
         self.refreshed = refreshed.map(Moment);
         self.boot_id = found.boot_id.take().map(Cow::into_owned);
-        let trust = Trust {
-            same_boot: is_same_boot,
-            overtaken: self.other_wrote_last,
-            now,
-        };
-        Some((found, trust))
+        Some((Some(found), trust))
     }
 
     /// Keeps the buffer that the state was read from for the text to write. That needs no new pages, and few bytes change.
@@ -407,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_count_wherever_our_key_stands_and_never_without_it() {
+    fn releases_count_wherever_our_key_stands_and_never_without_a_readable_one() {
         let text = String::from_utf8(print(&mut used())).unwrap();
         let released = |text: &str| {
             let mut state = parse(text.as_bytes());
@@ -420,9 +424,9 @@ mod tests {
         let first = format!("{{\"{KEY}\":{ours},\"{IPAM}\":{original}}}");
         assert_eq!(released(&first), Some(Moment(2_000)), "before the records");
         let start = text.strip_suffix("\n\t}\n}").unwrap();
-        for (format, why) in [("1", "older"), ("true", "unreadable")] {
-            let void = format!("{start}, \"format\": {format}}}}}");
-            assert_eq!(released(&void), None, "{why}");
+        for (format, expected) in [("1", Some(Moment(2_000))), ("true", None)] {
+            let other = format!("{start}, \"format\": {format}}}}}");
+            assert_eq!(released(&other), expected, "{format}");
         }
         assert_eq!(released(&text.replace("boot-1", "boot-2")), None);
     }

@@ -48,10 +48,14 @@ fn pods_outlive_an_upgrade_a_rollback_to_the_original_and_another_upgrade() {
     let (node, _wire) = node_of_version_0_2("upgrade");
     assert_eq!(node.add("c1").address(), "10.224.0.5", "a repeated ADD");
     assert!(!node.path(OLD_JOURNAL).exists());
-    assert_eq!(node.add("c4").address(), "10.224.0.7");
+    assert_eq!(
+        node.add("c4").address(),
+        "10.224.0.8",
+        "what it released is in cooldown"
+    );
     node.del("c2").assert_no_output();
     originals_call(&node, |records| {
-        original::take(records, "10.224.0.8", "c5");
+        original::take(records, "10.224.0.7", "c5");
         original::release(records, "c4");
     });
     assert_eq!(node.add("c6").address(), "10.224.0.9");
@@ -66,7 +70,16 @@ fn a_del_is_the_first_call_after_an_upgrade() {
     let (node, _wire) = node_of_version_0_2("upgrade-del");
     node.del("c2").assert_no_output();
     assert_eq!(held(&node), ["10.224.0.5=c1"]);
-    assert_eq!(node.add("c4").address(), "10.224.0.7");
+    assert_eq!(node.add("c4").address(), "10.224.0.8");
+}
+
+#[test]
+fn a_quarantine_goes_on_after_an_upgrade() {
+    let (node, _wire) = node_of_version_0_2("upgrade-quarantine");
+    let mut state = node.state();
+    state["azure-vnet-ipam"]["quarantineUntil"] = (1_u64 << 50).into();
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    node.add("c4").assert_quarantined();
 }
 
 #[test]
@@ -75,7 +88,7 @@ fn a_state_from_before_an_upgrade_is_an_old_copy_after_it() {
     let old = node.state_bytes();
     node.add("c4").success();
     fs::write(node.state_path(), &old).unwrap();
-    assert_eq!(node.add("c5").address(), "10.224.0.8");
+    assert_eq!(node.add("c5").address(), "10.224.0.9");
     fs::write(node.state_path(), &old).unwrap();
     node.remove_backup();
     node.add("c6").assert_quarantined();
