@@ -88,10 +88,10 @@ pub(super) fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) 
         return false;
     };
     // After its unmount and before its removal, the path of a namespace leads to an ordinary file.
-    let Ok(found) = namespace_id(paths, &netns.path) else {
+    let Ok(target) = namespace_id(paths, &netns.path) else {
         return true;
     };
-    let found = found.filter(|(dev, _)| kernel.is_of_namespaces(*dev));
+    let found = target.filter(|(dev, _)| kernel.is_of_namespaces(*dev));
     entry.may_be_hidden =
         found.is_none() && !is_beside_namespaces(paths, kernel, Path::new(&*netns.path));
     netns.id = found.filter(|id| kernel.host != Some(*id));

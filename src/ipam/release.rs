@@ -41,24 +41,23 @@ impl Hint<'_> {
 impl Ipam {
     /// Releases every address of the attachment.
     ///
-    /// A record of the original names only the container, and is released by the original's rules: only in the pool and only the
-    /// address that the hint names. Without such a hint every record of the container is released.
+    /// A record of the original names only the container, and is released by the original's rules: only what is in the pool and only
+    /// the address that the hint names. Without such a hint every record of the container is released.
     pub fn release(&mut self, attachment: &Attachment, hint: Hint<'_>, now: Moment) -> Vec<Freed> {
+        // The addresses of the named pool. A pool that a resized subnet left behind may hold them, too.
         let named = hint.space.zip(hint.subnet).and_then(|(name, subnet)| {
             let space = self.spaces.get(name)?;
-            let pool = space.pool_named(subnet)?;
-            let listed: BTreeSet<IpAddr> =
-                space.pools[pool].records.iter().map(|r| r.key).collect();
-            Some((name, pool.to_owned(), listed))
+            let pool = space.pools.get(space.pool_named(subnet)?)?;
+            let keys: BTreeSet<IpAddr> = pool.records.iter().map(|record| record.key).collect();
+            Some((name, keys))
         });
         let address = hint.address.map(|_| hint.key());
-        let goes = |names: (&str, &str), record: &Record, held: &Held| {
+        let goes = |(space, _): (&str, &str), record: &Record, held: &Held| {
             let is_meant = || {
-                // What the named pool lists may be held in one that a resized subnet left behind.
-                let mut named = named.iter();
-                named.all(|(space, pool, listed)| {
-                    names == (*space, &**pool) || names.0 == *space && listed.contains(&record.key)
-                }) && address.is_none_or(|address| address == Some(record.key))
+                named
+                    .iter()
+                    .all(|(name, keys)| *name == space && keys.contains(&record.key))
+                    && address.is_none_or(|address| address == Some(record.key))
             };
             held.owner.is_attachment(attachment) && (held.owner.claim().is_some() || is_meant())
         };
