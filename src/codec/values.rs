@@ -91,11 +91,12 @@ impl<'de> Cursor<'de> {
     pub fn string(&mut self) -> Result<Cow<'de, str>, ParseError> {
         self.skip_spaces();
         // serde_json reads strings with escapes, and reports control characters.
-        let ends_plain_text = |byte| matches!(byte, b'"' | b'\\' | ..b' ');
-        if let Some(inside) = self.rest.strip_prefix('"')
-            && let Some(length) = inside.bytes().position(ends_plain_text)
-            && let Some((plain, end)) = inside.split_at_checked(length)
-            && let Some(after) = end.strip_prefix('"')
+        let ends_plain_text = |byte: &u8| matches!(byte, b'"' | b'\\' | ..b' ');
+        if let Some(inside) = self.rest.as_bytes().strip_prefix(b"\"")
+            && let Some(length) = inside.iter().position(ends_plain_text)
+            && inside.get(length) == Some(&b'"')
+            && let Some(plain) = self.rest.get(1..=length)
+            && let Some(after) = self.rest.get(length + 2..)
         {
             self.rest = after;
             return Ok(Cow::Borrowed(plain));
@@ -109,19 +110,14 @@ impl<'de> Cursor<'de> {
     /// The value is not such a number, or it is too large.
     pub fn unsigned(&mut self) -> Result<u64, ParseError> {
         self.skip_spaces();
-        let is_digit = |byte: &u8| byte.is_ascii_digit();
-        let length = self.rest.bytes().take_while(is_digit).count();
-        let (digits, after) = self.rest.split_at_checked(length).unwrap_or_default();
-        let has_leading_zero = digits.len() > 1 && digits.starts_with('0');
-        let is_integer = !after.starts_with(['.', 'e', 'E']);
-        if !has_leading_zero
-            && is_integer
-            && let Ok(number) = digits.parse()
+        // serde_json has the error message.
+        let leading = leading_number(self.rest.as_bytes());
+        if let Some((number, length)) = leading
+            && let Some(after) = self.rest.get(length..)
         {
             self.rest = after;
             return Ok(number);
         }
-        // serde_json has the error message.
         self.any()
     }
 
@@ -161,6 +157,22 @@ impl<'de> Cursor<'de> {
         self.rest = self.rest.get(length..).unwrap_or_default();
         Ok(value)
     }
+}
+
+/// Parses the number at the start of a text. Returns it with its length. `None` for a number that is
+/// not an unsigned integer, does not fit, or has leading zeros.
+fn leading_number(text: &[u8]) -> Option<(u64, usize)> {
+    let mut number = 0_u64;
+    let mut length = 0;
+    for digit in text.iter().take_while(|byte| byte.is_ascii_digit()) {
+        number = number
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
+        length += 1;
+    }
+    let has_leading_zero = length > 1 && text.first() == Some(&b'0');
+    let is_integer = length > 0 && !matches!(text.get(length), Some(b'.' | b'e' | b'E'));
+    (is_integer && !has_leading_zero).then_some((number, length))
 }
 
 /// Removes the position from an error of serde_json. It is relative to the part of the text that

@@ -37,10 +37,9 @@ pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
 
 /// Returns a number that orders IPv4 addresses as their texts.
 fn text_order(address: Ipv4Addr) -> u64 {
-    let octets = address.octets().map(octet_order);
-    octets
-        .into_iter()
-        .fold(0, |number, octet| (number << 16) | u64::from(octet))
+    address.octets().into_iter().fold(0, |number, octet| {
+        (number << 16) | u64::from(octet_order(octet))
+    })
 }
 
 /// Returns a number that orders octets as their decimal texts: the digits from the left, then how many
