@@ -20,6 +20,9 @@ const PLUGIN: &str = "/opt/cni/bin/azure-vnet-ipam";
 const LOCK_OF_AZURE_VNET: &str = "/var/run/azure-vnet/azure-vnet.lock";
 const KILLS: &str = "/var/lib/killed-calls";
 const STATE: &str = "/run/azure-vnet-ipam.json";
+const BACKUP: &str = "/run/.azure-vnet-ipam.backup";
+/// The folder of the lock file, whose text is the record.
+const LOCK_FOLDER: &str = "/run/azure-vnet";
 const OLD_STATE: &str = "/run/old-state.json";
 
 /// A fault, and how long pods are replaced under it.
@@ -32,13 +35,17 @@ pub struct Fault {
     end: fn(&mut Lab),
     /// A remark for the table.
     remark: fn() -> String,
-    /// The plugin must refuse no ADD.
-    pub refuses_nothing: bool,
+    /// For how long the plugin may refuse ADDs; `None` where its callers are killed, or lose the lock.
+    refuses_for: Option<Duration>,
     /// The short run has it under other main plugins too.
     pub under_others: bool,
     /// Some addresses may return only by a reclaim: a caller that was killed, or got no answer, forgets its pod.
     pub needs_reclaim: bool,
 }
+
+const NOT_AT_ALL: Option<Duration> = Some(Duration::ZERO);
+/// How long a loss that no copy makes good may delay ADDs: the quarantine, rounded up.
+const QUARANTINE: Option<Duration> = Some(Duration::from_secs(31));
 
 const NOTHING: Fault = Fault {
     name: "",
@@ -47,7 +54,7 @@ const NOTHING: Fault = Fault {
     before_round: |_| (),
     end: |_| (),
     remark: String::new,
-    refuses_nothing: false,
+    refuses_for: None,
     under_others: false,
     needs_reclaim: false,
 };
@@ -85,7 +92,7 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
         Fault {
             name: "state deleted every 2 s",
             before_round: |_| fs::remove_file(STATE).unwrap_or_default(),
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             under_others: true,
             ..basis()
         },
@@ -95,7 +102,7 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
                 fs::remove_file(STATE).unwrap_or_default();
                 sh("rm -rf /var/lib/cni/results");
             },
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             ..basis()
         },
         Fault {
@@ -114,19 +121,19 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
         Fault {
             name: "state cut in half every 2 s",
             before_round: |_| cut_state(|length| length / 2),
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             ..basis()
         },
         Fault {
             name: "state emptied every 2 s",
             before_round: |_| cut_state(|_| 0),
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             ..basis()
         },
         Fault {
             name: "old state put back every 2 s",
             before_round: |_| put_old_state_back(),
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             ..basis()
         },
         Fault {
@@ -134,12 +141,42 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
             start: |lab| lab.host.wire.stop(),
             before_round: |_| fs::remove_file(STATE).unwrap_or_default(),
             end: |lab| lab.host.wire.start(),
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             ..basis()
         },
         Fault {
             name: "lock folder removed every 2 s",
-            before_round: |_| drop(fs::remove_dir_all("/run/azure-vnet")),
+            before_round: |_| drop(fs::remove_dir_all(LOCK_FOLDER)),
+            ..basis()
+        },
+        Fault {
+            name: "backup removed every 2 s",
+            before_round: |_| fs::remove_file(BACKUP).unwrap_or_default(),
+            refuses_for: NOT_AT_ALL,
+            ..basis()
+        },
+        Fault {
+            name: "state and backup removed once",
+            start: |_| {
+                remove_whole(&[STATE, BACKUP]);
+            },
+            refuses_for: QUARANTINE,
+            ..basis()
+        },
+        Fault {
+            name: "state and lock folder removed once",
+            start: |_| {
+                remove_whole(&[STATE, LOCK_FOLDER]);
+            },
+            refuses_for: QUARANTINE,
+            ..basis()
+        },
+        Fault {
+            name: "state, backup and lock folder removed once",
+            start: |_| {
+                remove_whole(&[STATE, BACKUP, LOCK_FOLDER]);
+            },
+            refuses_for: QUARANTINE,
             ..basis()
         },
         Fault {
@@ -147,7 +184,7 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
             time: Duration::from_secs(if is_long { 60 } else { 20 }),
             start: |lab| lab.host.wire.stop(),
             end: |lab| lab.host.wire.start(),
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             ..basis()
         },
         Fault {
@@ -159,7 +196,7 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
                     .set(Reply::After(Duration::from_secs(5), answer));
             },
             end: |lab| lab.host.wire.set(Reply::Xml(lab.answer.clone())),
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             ..basis()
         },
         Fault {
@@ -169,7 +206,7 @@ pub fn faults(is_long: bool) -> Vec<Fault> {
                 change_plugin();
             },
             end: |_| while !change_plugin() {},
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             ..basis()
         },
     ]
@@ -203,7 +240,7 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
                     fs::remove_file(file).unwrap_or_default();
                 }
             },
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             needs_reclaim: true,
             ..NOTHING
         },
@@ -214,7 +251,7 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
                 swap_with_original();
             },
             end: |_| while !swap_with_original() {},
-            refuses_nothing: true,
+            refuses_for: NOT_AT_ALL,
             ..NOTHING
         },
     ];
@@ -239,8 +276,9 @@ pub fn faults_of_calico(is_long: bool) -> Vec<Fault> {
     all
 }
 
-/// Replaces pods under a fault, and waits until exactly the wanted ones run.
-pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> Row {
+/// Replaces pods under a fault, and waits until exactly the wanted ones run. Returns whether the plugin refused ADDs for longer than
+/// it may.
+pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> (Row, bool) {
     println!("fault: {}", fault.name);
     let (created, refused) = (churn.created, lab.refusals().len());
     churn.burst(lab);
@@ -252,10 +290,15 @@ pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> Row {
     });
     let mut remark = (fault.remark)();
     let refusals = lab.refusals().split_off(refused);
+    let refused_for = duration_of(&refusals);
     if let Some(first) = refusals.first() {
         println!("{refusals:#?}");
         let reason = first.split(" with ").nth(1).unwrap_or(first);
-        remark += &format!("first refusal: {}", reason.split(" (").next().unwrap());
+        let seconds = refused_for.as_secs();
+        remark += &format!(
+            "refused for {seconds} s, first: {}",
+            reason.split(" (").next().unwrap()
+        );
     }
     // The last DEL may still come, a killed one once more. containerd forgets for good.
     let patience = Duration::from_secs(if fault.needs_reclaim { 15 } else { 60 });
@@ -270,7 +313,7 @@ pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> Row {
         assert!(fault.needs_reclaim, "{}: {seen:#?}", fault.name);
         lab.reclaim()
     };
-    Row {
+    let row = Row {
         scenario: format!("{}, {} s", fault.name, fault.time.as_secs()),
         pods: churn.created - created,
         took,
@@ -279,6 +322,36 @@ pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> Row {
         to_reclaim,
         lost,
         remark,
+    };
+    (
+        row,
+        fault.refuses_for.is_some_and(|most| refused_for > most),
+    )
+}
+
+/// The time from the first to the last of these lines of the log, in whole seconds begun.
+fn duration_of(lines: &[String]) -> Duration {
+    const DAY: u64 = 24 * 60 * 60;
+    let second_of_day = |line: &String| {
+        let time = line.split(' ').nth(1).unwrap();
+        time.split(':').fold(0, |seconds, part| {
+            seconds * 60 + part.parse::<u64>().unwrap()
+        })
+    };
+    let (Some(first), Some(last)) = (lines.first(), lines.last()) else {
+        return Duration::ZERO;
+    };
+    let seconds = (DAY + second_of_day(last) - second_of_day(first)) % DAY;
+    Duration::from_secs(seconds + 1)
+}
+
+/// Removes files and folders while no call of the plugin runs, so that each of them is there and no call loses its lock.
+fn remove_whole(paths: &[&str]) {
+    let lock = fs::File::open(format!("{LOCK_FOLDER}/azure-vnet-ipam.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for path in paths {
+        assert!(Path::new(path).exists(), "{path}");
+        sh_with("rm -r \"$1\"", &[Path::new(path)]);
     }
 }
 
