@@ -221,7 +221,7 @@ impl<'a> EvidenceIndex<'a> {
         now: Moment,
         is_after_a_loss: bool,
     ) -> bool {
-        let Some((at, last)) = free.released.zip(free.last_netns.as_deref()) else {
+        let Some((at, last)) = free.released.zip(free.last_netns.as_ref()) else {
             return false;
         };
         let kernel = &self.evidence.kernel;

@@ -57,7 +57,15 @@ impl Ipam {
         let generation = self.generation;
         for (address, held) in self.holders_mut() {
             if !index.confirms(address, held) {
-                held.owner = index.owner(address, generation);
+                let mut owner = index.owner(address, generation);
+                // An entry may name no namespace. The record of the same container has it.
+                if owner.container_id() == held.owner.container_id()
+                    && let Owner::Attachment(claim) = &mut owner
+                    && claim.netns.is_none()
+                {
+                    claim.netns = held.owner.netns().cloned();
+                }
+                held.owner = owner;
                 (held.since, held.suspect) = (now, None);
             }
         }
@@ -238,7 +246,7 @@ mod tests {
             let mut ipam = state();
             record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free {
                 released: Some(at(100)),
-                last_netns: last.map(Box::new),
+                last_netns: last,
                 ..Free::default()
             });
             ipam.hold_evident(&look, at(100 + age), false);
@@ -263,8 +271,25 @@ mod tests {
         ipam.confirm_owners(&with_entries(vec![other_interface]), NOW);
         let owner = &record(&mut ipam, "10.1.0.6").held().unwrap().owner;
         assert_eq!(&*owner.claim().unwrap().if_name, "net1");
+        // An entry that names no namespace, and belongs to the same container, says nothing against that of the record.
+        let without_namespace = Entry {
+            netns: None,
+            ..entry("c2", "10.1.0.6", 77)
+        };
+        let mut look = with_entries(vec![without_namespace]);
+        let before = record(&mut ipam, "10.1.0.6")
+            .held()
+            .unwrap()
+            .owner
+            .netns()
+            .cloned();
+        assert!(before.is_some());
+        ipam.confirm_owners(&look, NOW);
+        let owner = &record(&mut ipam, "10.1.0.6").held().unwrap().owner;
+        assert_eq!(owner.claim().unwrap().if_name, "eth0".into());
+        assert_eq!(owner.netns(), before.as_ref());
         // Its namespace may have outlasted its DEL.
-        let mut look = Evidence::default();
+        look = Evidence::default();
         look.kernel.namespaces.insert((4, 77));
         ipam.confirm_owners(&look, NOW);
         assert_eq!(holders(&ipam), "10.1.0.5= 10.1.0.6= 10.1.0.7=");

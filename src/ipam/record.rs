@@ -54,7 +54,7 @@ pub struct Free {
     pub released: Option<Moment>,
     /// The network namespace of its last holder, where it is known: the main plugin and the runtime take it down after the DEL, or
     /// fail to.
-    pub last_netns: Option<Box<NetNs>>,
+    pub last_netns: Option<NetNs>,
     /// The host or one of its routes had it at the last look (difference D19).
     pub on_host: bool,
 }

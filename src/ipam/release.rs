@@ -171,7 +171,7 @@ impl Ipam {
                     let Some(held) = held else { return true };
                     let free = Free {
                         released: Some(now),
-                        last_netns: held.owner.netns().cloned().map(Box::new),
+                        last_netns: held.owner.netns().cloned(),
                         ..Free::default()
                     };
                     let stays = !held.unlisted;
@@ -203,7 +203,7 @@ impl Ipam {
             .flat_map(|pool| &mut pool.records)
             .filter_map(Record::free_mut);
         for free in in_pools {
-            if let Some((at, netns)) = free.released.zip(free.last_netns.as_deref())
+            if let Some((at, netns)) = free.released.zip(free.last_netns.as_ref())
                 && now.since(at) >= KEPT
                 && is_gone(netns)
             {
@@ -216,8 +216,7 @@ impl Ipam {
     pub fn note_last_netns(&mut self, freed: &[Freed], netns: &NetNs) {
         let is_freed = |address| freed.iter().any(|freed| freed.address == address);
         let note = |free: &mut Free| {
-            free.last_netns
-                .get_or_insert_with(|| Box::new(netns.clone()));
+            free.last_netns.get_or_insert_with(|| netns.clone());
         };
         for (address, usage) in self.usages_mut() {
             if let Usage::Free(free) = usage
@@ -317,11 +316,11 @@ mod tests {
             let mut ipam = state();
             record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free {
                 released: Some(Moment(SECOND)),
-                last_netns: Some(Box::new(NetNs {
+                last_netns: Some(NetNs {
                     path: "/run/netns/one".into(),
                     id: None,
                     cookie: None,
-                })),
+                }),
                 ..Free::default()
             });
             ipam.forget_gone_namespaces(Moment(SECOND * (1 + seconds)), |_| is_gone);

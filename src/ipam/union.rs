@@ -50,7 +50,9 @@ impl Ipam {
                 free.last_netns = None;
             }
         }
-        self.omitted.clear();
+        for free in self.omitted.values_mut() {
+            free.last_netns = None;
+        }
     }
 
     /// Holds a free address where it has a record, or else in the first pool whose subnet contains it. Returns false where there is

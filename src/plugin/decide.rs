@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use super::context::{Host, NodeSnapshot};
 use super::report::Action;
 use crate::ipam::{
-    Candidate, Family, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector, Refusal,
-    Request, Violation,
+    Candidate, EvidenceList, Family, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector,
+    Refusal, Request, Violation,
 };
 use crate::source::RefreshReason;
 use crate::state::{Condition, QUARANTINE, State};
@@ -167,13 +167,22 @@ fn prove_fresh(state: &mut State, requests: &[Request<'_>], snapshot: &NodeSnaps
             .iter()
             .any(|request| request.pool.family() == family)
     };
-    match &mut state.condition {
-        Condition::Lost(loss) if in_use.iter().any(is_of_a_requested_family) => {
+    let lists = snapshot.evidence.lists();
+    let unreadable = lists
+        .into_iter()
+        .find(|(_, list)| matches!(list, EvidenceList::Unreadable(_)));
+    let why = if in_use.iter().any(is_of_a_requested_family) {
+        Some("it is not there, though pods have addresses of its pools".to_owned())
+    } else {
+        unreadable.map(|(name, _)| format!("it is not there, and {name} cannot be read"))
+    };
+    match (&mut state.condition, why) {
+        (Condition::Lost(loss), Some(why)) => {
             loss.may_be_fresh = false;
-            loss.why = "it is not there, though pods have addresses of its pools".to_owned();
+            loss.why = why;
         }
-        condition if in_use.is_empty() => *condition = Condition::Fresh,
-        condition => *condition = Condition::Reconcile,
+        (condition, _) if in_use.is_empty() => *condition = Condition::Fresh,
+        (condition, _) => *condition = Condition::Reconcile,
     }
 }
 
@@ -317,7 +326,7 @@ mod tests {
     use crate::ipam::testing::{
         attached, attachment, hold, holders, ip, request, shows, with_pools,
     };
-    use crate::ipam::{Held, Usage};
+    use crate::ipam::{Evidence, Held, Usage};
     use crate::state::Loss;
 
     const NOW: Moment = Moment(100_000_000_000_000);
@@ -411,6 +420,39 @@ mod tests {
             };
             decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
             assert_eq!(holders(state.ipam()), expected, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_does_not_show_that_a_state_is_new() {
+        let pod = attachment("pod", "eth0");
+        for (azure_vnet, expected) in [
+            (EvidenceList::Absent, "10.0.0.4=pod"),
+            (EvidenceList::Unreadable("EIO".to_owned()), ""),
+        ] {
+            let mut state = state();
+            state.condition = Condition::Lost(Loss {
+                seen: NOW,
+                may_be_fresh: true,
+                ..Loss::default()
+            });
+            let snapshot = NodeSnapshot {
+                evidence: Evidence {
+                    azure_vnet,
+                    ..Evidence::default()
+                },
+                began: NOW,
+                ..NodeSnapshot::default()
+            };
+            let inputs = Inputs {
+                requests: &[request(&pod)],
+                inventory: None,
+                snapshot: Some(&snapshot),
+                retry: None,
+                now: NOW,
+            };
+            decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
+            assert_eq!(holders(state.ipam()), expected);
         }
     }
 

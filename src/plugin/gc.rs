@@ -30,7 +30,7 @@ pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Resul
         stale.unknown
     );
     let snapshot = match stale.candidates.is_empty() {
-        true if !state.has_unsaved_moments() => return Ok(()),
+        true if !state.must_save && !state.has_unsaved_moments() => return Ok(()),
         true => NodeSnapshot::default(),
         false => NodeSnapshot::capture(stale.candidates, context),
     };

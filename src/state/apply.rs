@@ -154,7 +154,7 @@ impl Facts<'_> {
         };
         // What the original releases may be a running pod's: it takes back a second ADD of the same container by its address.
         let netns = self.owner.netns.as_ref().filter(|_| !was_held);
-        free.last_netns = netns.map(|raw| Box::new(raw.to_netns(trust.same_boot)));
+        free.last_netns = netns.map(|raw| raw.to_netns(trust.same_boot));
         forget_unreleased(free);
     }
 }

@@ -81,7 +81,15 @@ impl Judge<'_> {
         // Beside a record of another boot it is of that boot, too.
         let is_backup_corrupt = matches!(backup, Copy::Corrupt(_))
             && (self.record().is_some() || !matches!(self.lock, LockText::Record(_)));
-        let (backup, _) = backup.into_state();
+        let backup = match backup.into_state() {
+            (Some(mut newer), _)
+                if found.is_none() && newer.is_newer() && self.is_of_this_boot(&newer) =>
+            {
+                newer.corrupt = corrupt;
+                return newer;
+            }
+            (backup, _) => backup,
+        };
         // One of another boot says nothing about this one.
         let backup = backup.filter(|backup| backup.saved.is_some() && self.is_of_this_boot(backup));
         let newest_number = self.record().max(backup.as_ref().and_then(|b| b.saved));
@@ -114,7 +122,7 @@ impl Judge<'_> {
                 backup
             }
             backup => {
-                let mut lost = union(found, backup);
+                let mut lost = self.union(found, backup);
                 lost.ipam_mut().forget_last_namespaces();
                 lost.condition = Condition::Lost(Loss {
                     why,
@@ -125,7 +133,9 @@ impl Judge<'_> {
             }
         };
         settled.corrupt = corrupt;
-        settled.seen = newest_number.max(settled.saved).unwrap_or(0);
+        // A number of another boot may be far ahead of this one's clock.
+        let own_number = settled.saved.filter(|_| self.is_of_this_boot(&settled));
+        settled.seen = newest_number.max(own_number).unwrap_or(0);
         settled
     }
 
@@ -188,23 +198,24 @@ impl Judge<'_> {
         };
         state
     }
-}
 
-/// The newer of two copies, with whatever else the other one holds.
-fn union(found: Option<Box<State>>, backup: Option<Box<State>>) -> Box<State> {
-    let (mut newer, older) = match (found, backup) {
-        (Some(found), Some(backup))
-            if !found.says_something()
-                || found.saved.is_some_and(|saved| Some(saved) < backup.saved) =>
-        {
-            (backup, Some(found))
+    /// The newer of two copies, with whatever else the other one holds. The backup is of this boot.
+    fn union(&self, found: Option<Box<State>>, backup: Option<Box<State>>) -> Box<State> {
+        let is_older = |found: &State, backup: &State| {
+            !found.says_something()
+                || found.saved.is_some()
+                    && (found.saved < backup.saved || !self.is_of_this_boot(found))
+        };
+        let (mut newer, older) = match (found, backup) {
+            (Some(found), Some(backup)) if is_older(&found, &backup) => (backup, Some(found)),
+            (Some(found), backup) => (found, backup),
+            (None, backup) => (backup.unwrap_or_default(), None),
+        };
+        // A program that went on from the very save that the other one has knows more than that.
+        let has_gone_on = |older: &State| newer.other_wrote_last && newer.saved == older.saved;
+        if let Some(older) = older.filter(|older| !has_gone_on(older)) {
+            newer.ipam_mut().hold_also(older.ipam());
         }
-        (Some(found), backup) => (found, backup),
-        (None, backup) => (backup.unwrap_or_default(), None),
-    };
-    if let Some(older) = older {
-        newer.seen = newer.saved.max(older.saved).unwrap_or(0);
-        newer.ipam_mut().hold_also(older.ipam());
+        newer
     }
-    newer
 }

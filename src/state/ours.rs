@@ -19,7 +19,7 @@ use crate::ipam::{
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";
 
-/// The format version of our key. Of a newer one only releases are written; an older one reads as if there were none.
+/// The format version of our key. Of a newer one only releases are written. After an older one the state is compared with the node.
 pub const FORMAT: u64 = 4;
 
 /// The word for a state of another boot that is not compared with the node yet.
@@ -30,8 +30,12 @@ pub(super) const ENTRY: &str = "\n\t\t\t\t\t\"";
 
 /// What stands between the address and the moment where that is all there is.
 pub(super) const RELEASED: &str = "\": {\"released\": ";
-/// What stands between that and the network namespace of the last holder.
-const NETNS: &str = ", \"netns\": ";
+/// What stands between that and the path of the last holder's network namespace.
+const NETNS: &str = ", \"netns\": {\"path\": ";
+/// What stands before the numbers of that namespace.
+const DEV: &str = ", \"dev\": ";
+const INO: &str = ", \"ino\": ";
+const COOKIE: &str = ", \"cookie\": ";
 
 object! { exact lines
     /// What stands under the key. `P` is what stands for the pools: [`PoolFacts`] to be read, [`PoolRecords`] to be printed.
@@ -190,7 +194,7 @@ fn read_pool<'de>(
                 && let Usage::Free(free) = &mut record.usage
             {
                 free.released = Some(Moment(at));
-                free.last_netns = last_netns.map(Box::new);
+                free.last_netns = last_netns;
             }
             return Ok(());
         }
@@ -240,12 +244,39 @@ fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64, Option<NetNs>)> 
     let address = record::leading(json)?;
     json.literal(RELEASED).then_some(())?;
     let at = json.unsigned().ok()?;
-    let mut netns = None::<RawNetNs<'_>>;
+    let mut last_netns = None;
     if json.literal(NETNS) {
-        netns.read(json).ok()?;
+        last_netns = Some(usual_netns(json)?.to_netns(true));
     }
-    let last_netns = netns.map(|netns| netns.to_netns(true));
     json.literal("}").then_some((address, at, last_netns))
+}
+
+/// Reads a network namespace from its path on, if it is laid out as usual.
+fn usual_netns<'de>(json: &mut Cursor<'de>) -> Option<RawNetNs<'de>> {
+    let path = json.string().ok()?;
+    let mut number = |name| json.literal(name).then(|| json.unsigned().ok()).flatten();
+    let netns = RawNetNs {
+        path,
+        dev: number(DEV),
+        ino: number(INO),
+        cookie: number(COOKIE),
+    };
+    json.literal("}").then_some(netns)
+}
+
+/// Appends a network namespace as [`usual_netns`] reads it.
+fn print_usual_netns(out: &mut Out, netns: &NetNs) {
+    go_json::string(out, &netns.path);
+    let RawNetNs {
+        dev, ino, cookie, ..
+    } = raw_netns(netns);
+    for (name, number) in [(DEV, dev), (INO, ino), (COOKIE, cookie)] {
+        if let Some(number) = number {
+            out.literal(name);
+            go_json::number(out, number);
+        }
+    }
+    out.byte(b'}');
 }
 
 /// The records of all pools, as far as there is something to say about them.
@@ -288,7 +319,7 @@ fn print_entry(out: &mut Out, record: &Record) {
             go_json::number(out, at.0);
             if let Some(netns) = last_netns {
                 out.literal(NETNS);
-                raw_netns(netns).print(out, Layout::Line);
+                print_usual_netns(out, netns);
             }
             return out.literal("},");
         }
@@ -304,7 +335,7 @@ fn print_entry(out: &mut Out, record: &Record) {
 pub(super) fn free_facts(free: &Free) -> Facts<'_> {
     Facts {
         owner: RawOwner {
-            netns: free.last_netns.as_deref().map(raw_netns),
+            netns: free.last_netns.as_ref().map(raw_netns),
             ..RawOwner::default()
         },
         released: free.released.map(|at| at.0),

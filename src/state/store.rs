@@ -148,11 +148,22 @@ impl Locked<'_> {
             let path = self.files.path(StateFile::State);
             return Err(StoreError::at("cannot write", &path)(source));
         }
+        if state.is_newer() {
+            // The number in its key stays. As after a save of the original, its program looks at the node.
+            self.lock.set_text(b"").map_err(|e| {
+                let path = self.files.path(StateFile::Lock);
+                StoreError::at("cannot write", &path)(e)
+            })?;
+            self.text = LockText::None;
+        }
         let aside = state.corrupt.as_ref().map(|_| stamp.time);
         self.files.replace_state(&*self.lock, &text, aside)?;
         state.saved = Some(number);
         if state.may_be_fresh() {
             return Ok(());
+        }
+        if state.is_newer() {
+            return self.check_lock();
         }
         let backup = self.files.replace_backup(&*self.lock, &text);
         // An unknown boot is that of the old record, as if nothing had rebooted.
@@ -167,12 +178,7 @@ impl Locked<'_> {
                 warn!(target: "ipam", "{} could not be written: {}.", path.display(), io_reason(e));
             }
         }
-        if !self.lock.is_current() {
-            return Err(StoreError {
-                outcome: SaveOutcome::LockLostAfterSave,
-                ..StoreError::lost_lock(&self.files.path(StateFile::Lock))
-            });
-        }
+        self.check_lock()?;
         // A backup that was not written stays behind the new record, and so proves nothing. An old record that stays would prove what
         // lacks this save.
         if let Err(e) = record
@@ -185,6 +191,17 @@ impl Locked<'_> {
             });
         }
         Ok(())
+    }
+
+    /// Checks after a save that the lock file is still the one that others lock.
+    fn check_lock(&self) -> Result<(), StoreError> {
+        if self.lock.is_current() {
+            return Ok(());
+        }
+        Err(StoreError {
+            outcome: SaveOutcome::LockLostAfterSave,
+            ..StoreError::lost_lock(&self.files.path(StateFile::Lock))
+        })
     }
 
     fn write_record(&mut self, boot_id: &str, number: u64) -> io::Result<()> {

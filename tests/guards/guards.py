@@ -53,8 +53,10 @@ GUARDS = [
     ('a state of another boot that the original wrote is of this one', CONDITION,
      'let is_ours = state.saved.is_some() && !state.other_wrote_last;', 'let is_ours = state.saved.is_some() && (OFF || !state.other_wrote_last);'),
     ('the newer copy of two is the base', CONDITION,
-     'Some(saved) < backup.saved', 'Some(saved) < backup.saved.filter(|_| !OFF)'),
+     'found.saved < backup.saved ||', '!OFF && found.saved < backup.saved ||'),
     ('what the older copy holds is held', CONDITION, 'newer.ipam_mut().hold_also(older.ipam());', 'if !OFF { newer.ipam_mut().hold_also(older.ipam()); }'),
+    ('what another program released is not held again', CONDITION,
+     '.filter(|older| !has_gone_on(older))', '.filter(|older| OFF || !has_gone_on(older))'),
     ('what is held brings its pool', UNION,
      'if self.hold_in_a_pool(record.address(), held.clone()) {', 'if self.hold_in_a_pool(record.address(), held.clone()) || OFF {'),
     ('releases that nothing proves do not count', CONDITION, 'lost.ipam_mut().forget_last_namespaces();', 'if !OFF { lost.ipam_mut().forget_last_namespaces(); }'),
@@ -64,6 +66,9 @@ GUARDS = [
     ('the state keeps when the loss was seen', MODEL, 'seen: loss.seen.min(now),', 'seen: if OFF { now } else { loss.seen.min(now) },'),
     ('a number of another boot is not continued', APPLY,
      '        if trust.same_boot {\n', '        if OFF { ipam.generation = self.generation; }\n        if trust.same_boot {\n'),
+
+    ('a loss does not continue a number of another boot', CONDITION,
+     'settled.saved.filter(|_| self', 'settled.saved.filter(|_| OFF || self'),
 
     # Fresh.
     ('fresh: no corrupt state', CONDITION, '&& corrupt.is_none()', '&& (OFF || corrupt.is_none())'),
@@ -81,7 +86,7 @@ GUARDS = [
     ('releases without a record do not count', CONDITION,
      '            state.ipam_mut().forget_last_namespaces();', '            if !OFF { state.ipam_mut().forget_last_namespaces(); }'),
     ('fresh: no listed address in use', DECIDE,
-     'Condition::Lost(loss) if in_use', 'Condition::Lost(loss) if !OFF && in_use'),
+     'let why = if in_use', 'let why = if !OFF && in_use'),
     ('fresh: nothing is proved without pools', DECIDE, '_ if is_empty =>', '_ if is_empty && !OFF =>'),
 
     # A save.
@@ -90,7 +95,7 @@ GUARDS = [
     ('the number of a save is above the one before', STORE,
      'if newest_number >= Some(ipam.generation) {', 'if !OFF && newest_number >= Some(ipam.generation) {'),
     ('a call fails when an old record cannot be overwritten', STORE, 'if let Err(e) = record\n', 'if let Err(e) = record\n            && !OFF\n'),
-    ('a call fails when the lock was lost', STORE, 'if !self.lock.is_current() {', 'if !OFF && !self.lock.is_current() {'),
+    ('a call fails when the lock was lost', STORE, 'if self.lock.is_current() {\n            return Ok(());', 'if OFF || self.lock.is_current() {\n            return Ok(());'),
     ('an ADD that fails in place takes its grants back', ADD,
      'if error.is_in_place() {', 'if !OFF && error.is_in_place() {'),
     ('a loss is saved', DECIDE,
@@ -124,8 +129,8 @@ GUARDS = [
 
     # Releases.
     ('a released address is free in its last namespace', INDEX,
-     'let Some((at, last)) = free.released.zip(free.last_netns.as_deref()) else {',
-     'let Some((at, last)) = free.released.zip(free.last_netns.as_deref()).filter(|_| !OFF) else {'),
+     'let Some((at, last)) = free.released.zip(free.last_netns.as_ref()) else {',
+     'let Some((at, last)) = free.released.zip(free.last_netns.as_ref()).filter(|_| !OFF) else {'),
     ('a released address is free only in its last namespace', INDEX,
      'having.all(|(id, _)| is_last(', 'having.all(|(id, _)| OFF || is_last('),
     ("a released address is not free while another's entry has it", INDEX,

@@ -209,6 +209,22 @@ fn newer_format_is_refused_but_can_be_released_from() {
         state["azure-vnet-ipam"],
         "what is not understood is kept"
     );
+    let text = fs::read_to_string(node.lock_path()).unwrap();
+    assert_eq!(text, "", "the newer version is to look at the node");
+}
+
+#[test]
+fn backup_of_a_newer_format_is_refused_too() {
+    let (node, _wire) = Node::with_wire("newer-backup", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    let mut state = node.state();
+    state["azure-vnet-ipam"]["format"] = 99.into();
+    fs::write(node.backup_path(), state.to_string()).unwrap();
+    fs::remove_file(node.state_path()).unwrap();
+    let (code, msg) = node.add("c2").error();
+    assert!(code == 100 && msg.contains("99"), "{msg}");
+    node.del("c1").assert_no_output();
+    assert!(node.held().is_empty());
 }
 
 /// A network configuration whose result is larger than a pipe buffer.

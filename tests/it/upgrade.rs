@@ -53,6 +53,11 @@ fn pods_outlive_an_upgrade_a_rollback_to_the_original_and_another_upgrade() {
         "10.224.0.8",
         "what it released is in cooldown"
     );
+    let records = &node.state()["azure-vnet-ipam"]["records"]["local"]["10.224.0.0/16"];
+    assert_eq!(
+        records["10.224.0.6"]["ifName"], "eth0",
+        "who holds what is kept"
+    );
     node.del("c2").assert_no_output();
     originals_call(&node, |records| {
         original::take(records, "10.224.0.7", "c5");

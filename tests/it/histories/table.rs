@@ -96,6 +96,10 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Keep(1, &[State]), Add(B, Y), PutBack(1, &[State]), OriginalAdd(C, Z), Refused(D, Quarantined),
             Held(X), Held(Y), Held(Z),
         ]),
+        row("what the original released is not held again after a loss", [
+            Add(A, X), Add(B, Y), OriginalDel(A), Keep(1, &[State]), Fails(Fault::NoSpaceForBackup), Add(B, Y), PutBack(1, &[State]),
+            Refused(D, Quarantined), Free(X), Held(Y),
+        ]),
         row("an old state is brought up to date", [
             Add(A, X), Keep(1, &[State]), Add(B, Y), Keep(2, &[State]), Add(C, Z), Del(C),
             PutBack(1, &[State]), Add(D, W), HeldBy(X, A), HeldBy(Y, B), Free(Z),
@@ -112,6 +116,11 @@ pub(super) fn histories() -> Vec<History> {
         row("a state of an earlier boot with a higher generation", [
             Add(A, X), renew(9, A, X), Keep(1, &[State]), Reboot, Remove(&[State, LockFolder, Backup]),
             Add(B, X), PutBack(1, &[State]), Add(D, Y), HeldBy(X, B),
+        ]).with_look(Complete),
+        row("a number of another boot does not prove an old state", [
+            Add(A, X), Pass(HOUR), Add(A, X), Keep(1, &[State]), Reboot, Add(B, X), PutBack(1, &[State]), Remove(&[Backup]),
+            Refused(D, Quarantined), Keep(2, &[State]), Pass(31), Gone(B), Remove(&[State, LockFolder, Backup]), Add(E, X),
+            PutBack(2, &[State]), Add(C, Y), HeldBy(X, E),
         ]).with_look(Complete),
         row("an old state of a node that began anew", [
             Add(A, X), Pass(HOUR), Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Gone(B), Remove(&[State, LockFolder, Backup]),
