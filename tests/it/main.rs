@@ -24,6 +24,7 @@ mod contributors;
 mod documents;
 mod dual_stack;
 mod errors;
+mod failures;
 mod families;
 mod freshness;
 mod genuine_azure_vnet;
