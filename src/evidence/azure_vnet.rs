@@ -208,13 +208,17 @@ impl Endpoint {
     }
 
     fn to_entry(&self) -> Entry {
-        // The ID of an endpoint is the start of the container ID, a dash, and the interface. The
-        // state has the interface nowhere else.
-        let if_name = self.id.split_once('-').map(|(_, name)| name.to_owned());
+        // The ID of an endpoint is the first 8 characters of the container ID, a dash, and the
+        // interface. The state has the interface nowhere else.
+        let start = self.container_id.get(..8).unwrap_or(&self.container_id);
+        let if_name = self
+            .id
+            .strip_prefix(start)
+            .and_then(|rest| rest.strip_prefix('-'));
         Entry {
             container_id: self.container_id.clone(),
             network: not_empty(self.network.clone()),
-            if_name: if_name.and_then(not_empty),
+            if_name: if_name.map(str::to_owned).and_then(not_empty),
             pod: self.pod_name(),
             netns: named_namespace(self.netns.clone()),
             addresses: self.addresses(),
@@ -262,6 +266,21 @@ mod tests {
         let stat = stat(folder.join(netns)).unwrap();
         let paths = Paths::new(Some(root.clone()), "azure-vnet-ipam");
         (root, paths, (stat.st_dev, stat.st_ino))
+    }
+
+    #[test]
+    fn interface_follows_the_start_of_the_container_id() {
+        for (id, container_id, expected) in [
+            ("c1c1c1c1-eth0", "c1c1c1c1c1", Some("eth0")),
+            ("cnitool--eth0", "cnitool-0123", Some("eth0")),
+            ("c1-net-1", "c1", Some("net-1")),
+            ("c2c2c2c2-eth0", "c1c1c1c1c1", None),
+        ] {
+            let mut endpoint = parse(STATE.as_bytes()).unwrap().remove(0);
+            endpoint.id = id.into();
+            endpoint.container_id = container_id.into();
+            assert_eq!(endpoint.to_entry().if_name.as_deref(), expected, "{id}");
+        }
     }
 
     #[test]

@@ -379,6 +379,10 @@ mod tests {
         let decision = decide(&mut state, &inputs, &OnHost, &mut Vec::new());
         assert!(matches!(decision, Decision::Granted(_)));
         assert_eq!(holders(state.ipam()), "10.0.0.5=pod");
+        // There is no other address.
+        *state.ipam_mut() = with_pools(&[("10.0.0.0/24", 0, &["10.0.0.4"])]);
+        let decision = decide(&mut state, &inputs, &OnHost, &mut Vec::new());
+        assert!(matches!(decision, Decision::Refused(_)));
     }
 
     #[test]
@@ -420,6 +424,34 @@ mod tests {
             };
             decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
             assert_eq!(holders(state.ipam()), expected, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_request_is_saved_only_if_it_changed_the_flag_of_a_pool() {
+        let mut state = state();
+        for (address, number) in [("10.0.0.4", 1), ("10.0.0.5", 2)] {
+            hold(state.ipam_mut(), address, attached(address, number), NOW);
+        }
+        let pod = attachment("pod", "eth0");
+        let snapshot = NodeSnapshot {
+            evidence: shows(&["10.0.0.4", "10.0.0.5"]),
+            began: NOW,
+            ..NodeSnapshot::default()
+        };
+        let inputs = Inputs {
+            requests: &[request(&pod)],
+            inventory: None,
+            snapshot: Some(&snapshot),
+            retry: None,
+            now: NOW,
+        };
+        for must_save in [true, false] {
+            state.must_save = false;
+            let decision = decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
+            assert!(matches!(decision, Decision::Refused(_)), "{decision:?}");
+            assert_eq!(state.must_save, must_save);
+            assert_eq!(pool_flags(state.ipam()), [1]);
         }
     }
 

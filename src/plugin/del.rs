@@ -37,7 +37,7 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         };
         let mut state = context.open(&mut locked).map_err(store)?;
         let mut freed = release(call, &mut state, context.now());
-        if freed.is_empty() && state.ipam().is_ownerless(hint(call)) {
+        if state.ipam().is_ownerless(hint(call)) {
             let Some(evidence) = &evidence else {
                 // The owner is unknown, so the kernel is asked first, without holding the lock.
                 drop(locked);
@@ -46,7 +46,7 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
             };
             let (attachment, now) = (&call.attachment, context.now());
             let ipam = state.ipam_mut();
-            freed = ipam.release_ownerless(attachment, hint(call), evidence, now);
+            freed.extend(ipam.release_ownerless(attachment, hint(call), evidence, now));
         }
         if freed.is_empty() {
             info!(target: "ipam", "nothing is held.");
@@ -124,7 +124,9 @@ fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), 
             // What only the state says is not safe yet.
             _ => !state.must_save || state.restored.is_some(),
         };
-        is_certain && release(call, &mut state, context.now()).is_empty()
+        is_certain
+            && !state.ipam().is_ownerless(hint(call))
+            && release(call, &mut state, context.now()).is_empty()
     };
     if context.view().is_ok_and(holds_nothing) {
         Ok(())

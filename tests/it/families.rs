@@ -1,5 +1,6 @@
 //! IPv6, and pods that get an address of each family in one call (`ipam.families`).
 
+use std::fs;
 use std::ops::Range;
 
 use serde_json::{Value, json};
@@ -102,6 +103,27 @@ fn result_order_follows_the_configuration() {
     assert_eq!(add(json!(["ipv6"])), [v6]);
     assert_eq!(add(json!(["ipv4"])), [v4]);
     assert_eq!(node.held().len(), 2, "all of it is one attachment's");
+}
+
+#[test]
+fn del_releases_an_address_without_owner_beside_its_own() {
+    let (node, _wire) = node_of_two_families("dual-ownerless", 5..10);
+    let given = addresses(&dual_stack_call(&node, "ADD", "c1").run());
+    let mut state = node.state();
+    let pool = &mut state["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET_V6];
+    pool["Addresses"]["fd00:1:2::5"]["ID"] = "".into();
+    fs::write(node.state_path(), state.to_string()).unwrap();
+    let netns = "/var/run/netns/pod";
+    node.put(netns, "");
+    node.cache("azure", "c1", "eth0", netns, &["10.224.0.5", "fd00:1:2::5"]);
+    let ips: Vec<_> = given.iter().map(|a| json!({ "address": a })).collect();
+    let conf = serde_json::from_str(&conf_of_two_families()).unwrap();
+    let previous = json!({ "prevResult": { "cniVersion": "1.0.0", "ips": ips } });
+    let del = node
+        .call("DEL", "c1")
+        .stdin(merged(conf, previous).to_string());
+    del.run().assert_no_output();
+    assert!(node.held().is_empty(), "{:?}", node.held());
 }
 
 #[test]
