@@ -171,7 +171,8 @@ fn failing_step_does_not_end_the_loop() {
     }
     assert!(node_loop.is_running());
     make_folder(&node);
-    node.advance_clock(600);
+    // A check follows the report of the step before.
+    check_again(&node, &wire);
     wait_for_line(&node, r#"state_readable{plugin="azure-vnet-ipam"} 1"#);
     let stderr = stop(node_loop).stderr;
     let file = output_file(&node);
