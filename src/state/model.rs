@@ -463,6 +463,16 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_in_the_future_was_seen_now() {
+        for (seen, expected) in [(NOW.0 - 1, NOW.0 - 1), (NOW.0 + 1, NOW.0)] {
+            let mut value = printed();
+            value[KEY]["lost"] = json!({ "why": "it is gone", "seen": seen });
+            let state = parse(value.to_string().as_bytes());
+            assert_eq!(state.condition.lost().unwrap().seen, Moment(expected));
+        }
+    }
+
+    #[test]
     fn members_of_former_versions_are_ignored() {
         let mut former = printed();
         former[KEY]["listingDigest"] = 7.into();
