@@ -704,12 +704,12 @@ impl World {
         let in_flight = self.in_flight.values().map(|add| add.id);
         let valid = known.chain(in_flight).filter(|id| Some(*id) != forgotten);
         let valid: Vec<Id> = valid.collect();
-        let before = self.held();
+        let before = self.found_held();
         if let Err(failure) = self.unchecked_gc(valid.into_iter()) {
             panic!("{}", told(&failure));
         }
         // The address of a pod that the runtime knows stays held, whatever the record says.
-        let held = self.held();
+        let held = self.found_held();
         let known = self.pods.iter().filter(|(id, _)| Some(**id) != forgotten);
         for address in known.flat_map(|(_, pod)| &pod.addresses) {
             assert!(

@@ -167,13 +167,22 @@ impl World {
 
     /// The addresses that the state records as held.
     pub(super) fn held(&self) -> BTreeSet<IpAddr> {
-        let Some(state) = self.state() else {
-            return BTreeSet::new();
-        };
-        let records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
-        records
-            .filter(|r| r.held().is_some())
-            .map(|r| r.address())
-            .collect()
+        self.state()
+            .map(|state| held_in(&state))
+            .unwrap_or_default()
     }
+
+    /// The addresses that the plugin finds held: not those of an old copy, but those of the backup
+    /// that replaces it.
+    pub(super) fn found_held(&self) -> BTreeSet<IpAddr> {
+        held_in(&self.view())
+    }
+}
+
+fn held_in(state: &State) -> BTreeSet<IpAddr> {
+    let records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
+    records
+        .filter(|r| r.held().is_some())
+        .map(|r| r.address())
+        .collect()
 }
