@@ -110,14 +110,13 @@ impl<'de> Cursor<'de> {
     /// The value is not such a number, or it is too large.
     pub fn unsigned(&mut self) -> Result<u64, ParseError> {
         self.skip_spaces();
-        // serde_json has the error message.
-        let leading = leading_number(self.rest.as_bytes());
-        if let Some((number, length)) = leading
+        if let Some((number, length)) = leading_number(self.rest.as_bytes())
             && let Some(after) = self.rest.get(length..)
         {
             self.rest = after;
             return Ok(number);
         }
+        // serde_json has the error message.
         self.any()
     }
 

@@ -271,23 +271,18 @@ mod tests {
         ipam.confirm_owners(&with_entries(vec![other_interface]), NOW);
         let owner = &record(&mut ipam, "10.1.0.6").held().unwrap().owner;
         assert_eq!(&*owner.claim().unwrap().if_name, "net1");
-        // An entry that names no namespace, and belongs to the same container, says nothing against that of the record.
+        // An entry of the same container without a namespace leaves that of the record.
         let without_namespace = Entry {
             netns: None,
             ..entry("c2", "10.1.0.6", 77)
         };
         let mut look = with_entries(vec![without_namespace]);
-        let before = record(&mut ipam, "10.1.0.6")
-            .held()
-            .unwrap()
-            .owner
-            .netns()
-            .cloned();
-        assert!(before.is_some());
+        let netns = owner.netns().cloned();
+        assert!(netns.is_some());
         ipam.confirm_owners(&look, NOW);
         let owner = &record(&mut ipam, "10.1.0.6").held().unwrap().owner;
-        assert_eq!(owner.claim().unwrap().if_name, "eth0".into());
-        assert_eq!(owner.netns(), before.as_ref());
+        assert_eq!(&*owner.claim().unwrap().if_name, "eth0");
+        assert_eq!(owner.netns(), netns.as_ref());
         // Its namespace may have outlasted its DEL.
         look = Evidence::default();
         look.kernel.namespaces.insert((4, 77));

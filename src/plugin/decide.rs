@@ -337,6 +337,24 @@ mod tests {
         state
     }
 
+    fn look(evidence: Evidence) -> NodeSnapshot {
+        NodeSnapshot {
+            evidence,
+            began: NOW,
+            ..NodeSnapshot::default()
+        }
+    }
+
+    fn inputs<'a>(requests: &'a [Request<'a>], snapshot: Option<&'a NodeSnapshot>) -> Inputs<'a> {
+        Inputs {
+            requests,
+            inventory: None,
+            snapshot,
+            retry: None,
+            now: NOW,
+        }
+    }
+
     /// A host that has the first address.
     #[derive(Debug)]
     struct OnHost;
@@ -369,13 +387,8 @@ mod tests {
     fn an_address_of_the_host_is_skipped() {
         let mut state = state();
         let attachment = attachment("pod", "eth0");
-        let inputs = Inputs {
-            requests: &[request(&attachment)],
-            inventory: None,
-            snapshot: None,
-            retry: None,
-            now: NOW,
-        };
+        let requests = [request(&attachment)];
+        let inputs = inputs(&requests, None);
         let decision = decide(&mut state, &inputs, &OnHost, &mut Vec::new());
         assert!(matches!(decision, Decision::Granted(_)));
         assert_eq!(holders(state.ipam()), "10.0.0.5=pod");
@@ -403,11 +416,7 @@ mod tests {
                 may_be_fresh: true,
                 ..Loss::default()
             });
-            let snapshot = NodeSnapshot {
-                evidence: shows(used.as_slice()),
-                began: NOW,
-                ..NodeSnapshot::default()
-            };
+            let snapshot = look(shows(used.as_slice()));
             let v6 = Request {
                 pool: PoolSelector::Any {
                     family: Family::V6,
@@ -415,13 +424,8 @@ mod tests {
                 },
                 ..request(&pod)
             };
-            let inputs = Inputs {
-                requests: &[v6],
-                inventory: None,
-                snapshot: Some(&snapshot),
-                retry: None,
-                now: NOW,
-            };
+            let requests = [v6];
+            let inputs = inputs(&requests, Some(&snapshot));
             decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
             assert_eq!(holders(state.ipam()), expected, "{used:?}");
         }
@@ -434,18 +438,9 @@ mod tests {
             hold(state.ipam_mut(), address, attached(address, number), NOW);
         }
         let pod = attachment("pod", "eth0");
-        let snapshot = NodeSnapshot {
-            evidence: shows(&["10.0.0.4", "10.0.0.5"]),
-            began: NOW,
-            ..NodeSnapshot::default()
-        };
-        let inputs = Inputs {
-            requests: &[request(&pod)],
-            inventory: None,
-            snapshot: Some(&snapshot),
-            retry: None,
-            now: NOW,
-        };
+        let snapshot = look(shows(&["10.0.0.4", "10.0.0.5"]));
+        let requests = [request(&pod)];
+        let inputs = inputs(&requests, Some(&snapshot));
         for must_save in [true, false] {
             state.must_save = false;
             let decision = decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
@@ -468,21 +463,12 @@ mod tests {
                 may_be_fresh: true,
                 ..Loss::default()
             });
-            let snapshot = NodeSnapshot {
-                evidence: Evidence {
-                    azure_vnet,
-                    ..Evidence::default()
-                },
-                began: NOW,
-                ..NodeSnapshot::default()
-            };
-            let inputs = Inputs {
-                requests: &[request(&pod)],
-                inventory: None,
-                snapshot: Some(&snapshot),
-                retry: None,
-                now: NOW,
-            };
+            let snapshot = look(Evidence {
+                azure_vnet,
+                ..Evidence::default()
+            });
+            let requests = [request(&pod)];
+            let inputs = inputs(&requests, Some(&snapshot));
             decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
             assert_eq!(holders(state.ipam()), expected);
         }

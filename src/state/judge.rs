@@ -82,6 +82,7 @@ impl Judge<'_> {
         let is_backup_corrupt = matches!(backup, Copy::Corrupt(_))
             && (self.record().is_some() || !matches!(self.lock, LockText::Record(_)));
         let backup = match backup.into_state() {
+            // A newer version saved last, so only releases are safe.
             (Some(mut newer), _)
                 if found.is_none() && newer.is_newer() && self.is_of_this_boot(&newer) =>
             {

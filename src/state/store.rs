@@ -148,22 +148,18 @@ impl Locked<'_> {
             let path = self.files.path(StateFile::State);
             return Err(StoreError::at("cannot write", &path)(source));
         }
-        if state.is_newer() {
-            // The number in its key stays. As after a save of the original, its program looks at the node.
-            self.lock.set_text(b"").map_err(|e| {
-                let path = self.files.path(StateFile::Lock);
-                StoreError::at("cannot write", &path)(e)
-            })?;
-            self.text = LockText::None;
-        }
         let aside = state.corrupt.as_ref().map(|_| stamp.time);
+        if state.is_newer() {
+            // Its key keeps its number, below that of any record of this save. Without a record, the newer version looks at the node,
+            // as after a save of the original.
+            self.clear_record()?;
+            self.files.replace_state(&*self.lock, &text, aside)?;
+            return self.check_lock();
+        }
         self.files.replace_state(&*self.lock, &text, aside)?;
         state.saved = Some(number);
         if state.may_be_fresh() {
             return Ok(());
-        }
-        if state.is_newer() {
-            return self.check_lock();
         }
         let backup = self.files.replace_backup(&*self.lock, &text);
         // An unknown boot is that of the old record, as if nothing had rebooted.
@@ -202,6 +198,15 @@ impl Locked<'_> {
             outcome: SaveOutcome::LockLostAfterSave,
             ..StoreError::lost_lock(&self.files.path(StateFile::Lock))
         })
+    }
+
+    fn clear_record(&mut self) -> Result<(), StoreError> {
+        let path = self.files.path(StateFile::Lock);
+        self.lock
+            .set_text(b"")
+            .map_err(StoreError::at("cannot write", &path))?;
+        self.text = LockText::None;
+        Ok(())
     }
 
     fn write_record(&mut self, boot_id: &str, number: u64) -> io::Result<()> {

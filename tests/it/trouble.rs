@@ -8,7 +8,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use serde_json::{Value, json};
 
 use crate::harness::wait::{Process, wait_until};
-use crate::harness::{Node, Reply, SUBNET, address, conf, xml};
+use crate::harness::{Node, Reply, SUBNET, WireServer, address, conf, xml};
 
 #[test]
 fn closed_stdout_takes_no_address() {
@@ -189,14 +189,21 @@ fn foreign_keys_survive() {
     );
 }
 
-#[test]
-fn newer_format_is_refused_but_can_be_released_from() {
-    let (node, _wire) = Node::with_wire("newer", Reply::Xml(xml([5, 6])));
+/// A node with the pod c1, whose state a newer version saved last.
+fn node_of_newer_format(name: &str) -> (Node, WireServer) {
+    let (node, wire) = Node::with_wire(name, Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     let mut state = node.state();
     state["azure-vnet-ipam"]["format"] = 99.into();
-    state["azure-vnet-ipam"]["future"] = serde_json::json!({ "a": [1] });
+    state["azure-vnet-ipam"]["future"] = json!({ "a": [1] });
     fs::write(node.state_path(), state.to_string()).unwrap();
+    (node, wire)
+}
+
+#[test]
+fn newer_format_is_refused_but_can_be_released_from() {
+    let (node, _wire) = node_of_newer_format("newer");
+    let before = node.state();
     let (code, msg) = node.add("c2").error();
     assert!(
         code == 100 && msg.contains("99") && msg.contains("up to 4"),
@@ -206,7 +213,7 @@ fn newer_format_is_refused_but_can_be_released_from() {
     assert!(node.held().is_empty());
     assert_eq!(
         node.state()["azure-vnet-ipam"],
-        state["azure-vnet-ipam"],
+        before["azure-vnet-ipam"],
         "what is not understood is kept"
     );
     let text = fs::read_to_string(node.lock_path()).unwrap();
@@ -215,12 +222,8 @@ fn newer_format_is_refused_but_can_be_released_from() {
 
 #[test]
 fn backup_of_a_newer_format_is_refused_too() {
-    let (node, _wire) = Node::with_wire("newer-backup", Reply::Xml(xml([5, 6])));
-    node.add("c1").success();
-    let mut state = node.state();
-    state["azure-vnet-ipam"]["format"] = 99.into();
-    fs::write(node.backup_path(), state.to_string()).unwrap();
-    fs::remove_file(node.state_path()).unwrap();
+    let (node, _wire) = node_of_newer_format("newer-backup");
+    fs::rename(node.state_path(), node.backup_path()).unwrap();
     let (code, msg) = node.add("c2").error();
     assert!(code == 100 && msg.contains("99"), "{msg}");
     node.del("c1").assert_no_output();
