@@ -30,11 +30,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// Reads `cniVersion` from the input of a VERSION call; `None` if it has none.
-    pub fn read_version_request(stdin: &[u8]) -> Option<String> {
-        RawNetworkConfig::read(stdin).ok()?.cni_version().ok()?
-    }
-
     /// Parses and checks a call, in the original's order. `program` is the name under which the
     /// plugin was called.
     ///
@@ -42,11 +37,10 @@ impl Call {
     /// The first check that fails.
     pub fn parse(
         environment: &Environment,
-        stdin: &[u8],
+        raw_config: &RawNetworkConfig,
         defaults: &Defaults,
         program: &str,
     ) -> Result<Call, CallError> {
-        let raw_config = RawNetworkConfig::read(stdin)?;
         let network = raw_config.name()?;
         check_network_name(&network)?;
         let known_verb = environment.verb();
@@ -66,7 +60,7 @@ impl Call {
         }
         let conf = raw_config.validate(version, verb, defaults, program)?;
         let requested = match verb {
-            Verb::Add => collect_requested(environment, &raw_config, &conf.ipam)?,
+            Verb::Add => collect_requested(environment, raw_config, &conf.ipam)?,
             _ => Vec::new(),
         };
         let previous = match verb {
@@ -248,7 +242,8 @@ mod tests {
                 if_name: "eth0".into(),
                 args: String::new(),
             };
-            let parsed = Call::parse(&environment, stdin.as_bytes(), &Defaults::default(), NAME);
+            let raw_config = RawNetworkConfig::read(stdin.as_bytes()).unwrap();
+            let parsed = Call::parse(&environment, &raw_config, &Defaults::default(), NAME);
             assert_eq!(parsed, Err(expected), "{stdin} {command}");
         }
     }

@@ -15,7 +15,7 @@ pub use call::Call;
 pub use environment::Environment;
 pub use error::{CallError, ipam_keys, is_ipam_key};
 pub use ipam_config::{Backend, IpamConfig, NAME, NAME_V6, QueryUrl, WhenFull};
-pub use network_config::{Attachments, NETWORK_CONFIG_KEYS, NetworkConfig};
+pub use network_config::{Attachments, NETWORK_CONFIG_KEYS, NetworkConfig, RawNetworkConfig};
 pub use overrides::{Dns, Route};
 pub use raw_ipam_config::Defaults;
 pub use result::{CniError, Code, print_result, print_versions};

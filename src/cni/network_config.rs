@@ -14,7 +14,7 @@ use crate::codec::{self, Cursor, Members, ParseError, Read, is, named_address, o
 /// The members that this plugin uses, as they are spelled. Others are ignored, whatever their type
 /// (difference D15).
 #[derive(Debug, Default)]
-pub(super) struct RawNetworkConfig {
+pub struct RawNetworkConfig {
     cni_version: Option<Box<RawValue>>,
     name: Option<Box<RawValue>>,
     master: Option<Box<RawValue>>,
@@ -67,6 +67,9 @@ fn push_raw(target: &mut Vec<Box<RawValue>>, json: &mut Cursor<'_>) -> Result<()
 
 impl RawNetworkConfig {
     /// Reads stdin.
+    ///
+    /// # Errors
+    /// It is not a JSON object.
     pub fn read(stdin: &[u8]) -> Result<Self, CallError> {
         codec::parse(stdin).map_err(|error| {
             if error.is_eof() {
@@ -80,14 +83,19 @@ impl RawNetworkConfig {
     }
 
     /// Returns the network's name; empty when it is missing.
-    pub fn name(&self) -> Result<String, CallError> {
+    pub(super) fn name(&self) -> Result<String, CallError> {
         let name = parse_string(self.name.as_deref(), "name")
             .map_err(|_| CallError::NotJson("name must be a string".to_owned()))?;
         Ok(name.unwrap_or_default())
     }
 
+    /// Returns the `cniVersion` that answers are to have; `None` where none is readable.
+    pub fn requested_version(&self) -> Option<String> {
+        self.cni_version().ok()?
+    }
+
     /// Returns `cniVersion`; absent, `null` and empty are the same.
-    pub fn cni_version(&self) -> Result<Option<String>, CallError> {
+    pub(super) fn cni_version(&self) -> Result<Option<String>, CallError> {
         let version = parse_string(self.cni_version.as_deref(), "cniVersion")
             .map_err(|_| CallError::VersionType)?;
         Ok(version.filter(|v| !v.is_empty()))
@@ -96,7 +104,7 @@ impl RawNetworkConfig {
     /// Validates the configuration for a call of `verb` to the plugin named `program`. For a verb
     /// that does not allocate, members of the wrong type count as missing, because a release
     /// depends on none of them (promise P4).
-    pub fn validate(
+    pub(super) fn validate(
         &self,
         version: CniVersion,
         verb: Verb,
@@ -122,7 +130,7 @@ impl RawNetworkConfig {
 
     /// Returns the addresses requested in `args.cni.ips` and `runtimeConfig.ips`, each list with
     /// its name.
-    pub fn ips(&self) -> Result<[(&'static str, Vec<String>); 2], CallError> {
+    pub(super) fn ips(&self) -> Result<[(&'static str, Vec<String>); 2], CallError> {
         let member = |object: Option<&RawValue>, key| parse_member(object?, key).ok()?;
         let list = |raw: Option<Box<RawValue>>, path| match raw {
             Some(raw) => parse_value(&raw, path),
@@ -141,7 +149,7 @@ impl RawNetworkConfig {
     }
 
     /// Returns the addresses of `prevResult` in any version; `None` when there is no `prevResult`.
-    pub fn prev_addresses(&self) -> Result<Option<Vec<IpAddr>>, CallError> {
+    pub(super) fn prev_addresses(&self) -> Result<Option<Vec<IpAddr>>, CallError> {
         const KEY: &str = "prevResult";
         let invalid = |found| CallError::Invalid(KEY, found);
         let member = |object: &RawValue, key| {
@@ -174,7 +182,7 @@ impl RawNetworkConfig {
 
     /// Returns the valid attachments of a GC, from both lists. A runtime without attachments may
     /// send `null`.
-    pub fn valid_attachments(&self) -> Result<Attachments, CallError> {
+    pub(super) fn valid_attachments(&self) -> Result<Attachments, CallError> {
         const KEY: &str = "cni.dev/valid-attachments";
         if self.attachments.is_empty() {
             return Err(CallError::NoAttachments);

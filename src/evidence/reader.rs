@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::codec::read_address;
-use crate::host::{CookieLookup, Paths, namespace_id};
+use crate::host::{Paths, namespace_id, netns_cookie};
 use crate::ipam::{Entry, Kernel, NetNs};
 
 /// The time limit of a scan of the node, and its progress. Another thread may read the counters
@@ -100,7 +100,7 @@ pub(super) fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) 
         return false;
     };
     // The scan may have found an earlier namespace with this inode.
-    netns.cookie = CookieLookup::start(paths, &netns.path).finish();
+    netns.cookie = netns_cookie(paths, &netns.path);
     if netns.path.starts_with("/proc/") {
         kernel.may_be_of(id, &entry.addresses)
     } else {
@@ -139,7 +139,7 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let file = folder.join("file");
         fs::write(&file, "").unwrap();
-        let cookie = CookieLookup::start(&paths, "/proc/self/ns/net").finish();
+        let cookie = netns_cookie(&paths, "/proc/self/ns/net");
         for (path, is_found, may_be_hidden) in [
             ("/proc/self/ns/net", true, false),
             ("/proc/self/ns/gone", false, false),

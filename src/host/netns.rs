@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use rustix::fs::{fstat, fstatfs, stat};
 use rustix::io::Errno;
@@ -22,48 +22,16 @@ pub fn netns(paths: &Paths, path: &str) -> Option<NetNs> {
     (!path.is_empty()).then(|| NetNs {
         path: path.into(),
         id: namespace_id(paths, path).ok().flatten(),
-        cookie: None,
+        cookie: netns_cookie(paths, path),
     })
 }
 
-/// Looks up the kernel's cookie of a namespace while the caller does something else.
-pub enum CookieLookup {
-    /// The kernel answered at once.
-    Known(Option<u64>),
-    /// A thread enters the namespace to ask from inside.
-    Entering(JoinHandle<Option<u64>>),
-}
-
-impl CookieLookup {
-    /// Starts the lookup.
-    ///
-    /// Before Linux 6.18 the kernel answers only from inside the namespace. A thread that enters a
-    /// namespace cannot return, so a new thread does.
-    pub fn start(paths: &Paths, path: &str) -> CookieLookup {
-        let Some(file) = open(&paths.under_root(path)).ok().filter(is_namespace) else {
-            return CookieLookup::Known(None);
-        };
-        if let Some(cookie) = namespace_cookie(&file) {
-            return CookieLookup::Known(Some(cookie));
-        }
-        let ask_from_inside = move || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
-            Netlink::open().ok()?.namespace_cookie()
-        };
-        let builder = thread::Builder::new().stack_size(64 * 1024);
-        match builder.spawn(ask_from_inside) {
-            Ok(thread) => CookieLookup::Entering(thread),
-            Err(_) => CookieLookup::Known(None),
-        }
-    }
-
-    /// Waits for the cookie; `None` if the kernel does not report it.
-    pub fn finish(self) -> Option<u64> {
-        match self {
-            CookieLookup::Known(cookie) => cookie,
-            CookieLookup::Entering(thread) => thread.join().ok()?,
-        }
-    }
+/// Returns the kernel's cookie of the namespace at `path`; `None` where the kernel does not report it.
+pub fn netns_cookie(paths: &Paths, path: &str) -> Option<u64> {
+    let file = open(&paths.under_root(path)).ok().filter(is_namespace)?;
+    // Before Linux 6.18 the kernel answers only from inside the namespace.
+    let ask_from_inside = || Ok(Netlink::open()?.namespace_cookie());
+    namespace_cookie(&file).or_else(|| in_namespace(paths, path, ask_from_inside).ok()?)
 }
 
 /// Runs `ask` in the network namespace at this path.

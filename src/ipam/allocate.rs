@@ -1,27 +1,37 @@
 //! Allocates an address for an attachment (contract sections 10 and 11, differences D4, D5, D8, D9, D11, D14).
 
+use std::collections::BTreeSet;
 use std::mem;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::choose::Limits;
 use super::{
-    Claim, Grant, GrantKind, Held, Ipam, Moment, Owner, PoolSelector, Refusal, Request, Usage,
+    Claim, Grant, GrantKind, Held, Ipam, Moment, Owner, PoolSelector, Refusal, Usage, Wanted,
+    WantedAddress,
 };
 
 impl Ipam {
     /// Allocates an address for the attachment: the requested one, else the one that it holds in a pool that fits, else the next one
     /// in the order of hand-out. An attachment that requests another address than it holds gets both, as from the original; its DEL
-    /// frees both.
+    /// frees both. `wanted` is one of the addresses of `add`; `on_host` are those that this call found on the host.
     ///
     /// # Errors
     /// A [`Refusal`]. Then no further address is held, but flags of pools ([`Pool::ref_count`]) may differ.
-    pub fn allocate(&mut self, request: &Request<'_>, now: Moment) -> Result<Grant, Refusal> {
+    pub fn allocate(
+        &mut self,
+        add: &Wanted,
+        wanted: &WantedAddress,
+        on_host: &BTreeSet<IpAddr>,
+        now: Moment,
+    ) -> Result<Grant, Refusal> {
         let held = self.held_addresses();
         let generation = self.generation + 1;
-        let Some(space) = self.spaces.get_mut(request.space) else {
+        let Some(space) = self.spaces.get_mut(&add.space) else {
             return Err(Refusal::NoSpace {
-                stage: request.pool.stage(),
-                space: request.space.to_owned(),
+                stage: wanted.pool.stage(),
+                space: add.space.clone(),
             });
         };
         let quarantine = self.quarantine.filter(|until| *until > now);
@@ -29,18 +39,25 @@ impl Ipam {
             left: until.since(now),
         };
         if let Some(until) = quarantine
-            && !space.holds_any(request.attachment)
+            && !space.holds_any(&add.attachment)
         {
             return Err(quarantined(until));
         }
-        if let PoolSelector::Any { .. } = request.pool {
+        if let PoolSelector::Any { .. } = wanted.pool {
             space.clear_unused_ref_counts();
         }
-        let found = space.find(request, &held, now);
+        let limits = Limits {
+            held: &held,
+            on_host,
+            exclude: &add.exclude,
+            cooldown: add.cooldown,
+            now,
+        };
+        let found = space.find(add, wanted, &limits);
         if let (PoolSelector::Any { family, if_name }, Err(Refusal::Exhausted { .. })) =
-            (request.pool, &found)
+            (&wanted.pool, &found)
         {
-            space.flag_exhausted(|pool| pool.suits(family, if_name));
+            space.flag_exhausted(|pool| pool.suits(*family, if_name.as_deref()));
         }
         let (pool_key, place) = found?;
         let refusal = || Refusal::NoSubnet {
@@ -58,12 +75,12 @@ impl Ipam {
         }
         let address = IpNet::new(record.address(), net.prefix_len()).map_err(|_| refusal())?;
         let mut tombstones = self.tombstones.iter();
-        let early_del = tombstones.position(|t| t.attachment == *request.attachment);
+        let early_del = tombstones.position(|t| t.attachment == add.attachment);
         let held = Held {
             owner: Owner::Attachment(Box::new(Claim {
-                pod: request.pod.map(Into::into),
-                netns: request.netns.cloned(),
-                ..Claim::new(request.attachment, generation)
+                pod: add.pod.as_deref().map(Into::into),
+                netns: add.netns.clone(),
+                ..Claim::new(&add.attachment, generation)
             })),
             since: now,
             // Its DEL came first, and another one may never come.
@@ -75,12 +92,12 @@ impl Ipam {
             Usage::Held(_) => GrantKind::Renewed,
             Usage::Free(free) => GrantKind::New(free),
         };
-        if matches!(request.pool, PoolSelector::Any { .. }) && pool.ref_count == 0 {
+        if matches!(wanted.pool, PoolSelector::Any { .. }) && pool.ref_count == 0 {
             pool.ref_count = 1;
         }
         self.generation = generation;
         Ok(Grant {
-            space: request.space.to_owned(),
+            space: add.space.clone(),
             pool: pool_key,
             key: place,
             address,
@@ -94,28 +111,26 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{attachment, pool, record, request, with_pools};
+    use crate::ipam::testing::{allocate, attachment, pool, record, wanted_of, with_pools};
     use crate::ipam::{Family, Free, Held, Owner, Pool, Record};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: Moment = Moment(1000 * SECOND);
 
-    fn any(if_name: Option<&str>) -> PoolSelector<'_> {
+    fn any(if_name: Option<&str>) -> PoolSelector {
         PoolSelector::Any {
             family: Family::V4,
-            if_name,
+            if_name: if_name.map(str::to_owned),
         }
     }
 
+    fn named(subnet: &str) -> PoolSelector {
+        PoolSelector::Named(subnet.to_owned())
+    }
+
     /// The address that a container gets, or the kind of the refusal.
-    fn take(ipam: &mut Ipam, id: &str, pool: PoolSelector<'_>, address: Option<&str>) -> String {
-        let attachment = attachment(id, "eth0");
-        let request = Request {
-            pool,
-            address,
-            ..request(&attachment)
-        };
-        let taken = ipam.allocate(&request, NOW);
+    fn take(ipam: &mut Ipam, id: &str, pool: PoolSelector, address: Option<&str>) -> String {
+        let taken = allocate(ipam, &wanted_of(id, pool, address), NOW);
         assert_eq!(ipam.check(), []);
         match taken {
             Ok(grant) => grant.address.addr().to_string(),
@@ -208,7 +223,7 @@ mod tests {
         // An idle pool loses its flag, a negative one stays.
         assert_eq!(ref_counts(&ipam), [0, -2]);
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
-        take(&mut ipam, "a", PoolSelector::Named(ONE), None);
+        take(&mut ipam, "a", named(ONE), None);
         // With a subnet the flag is not looked at.
         assert_eq!(ref_counts(&ipam), [0]);
         assert_eq!(take(&mut ipam, "b", any(None), None), "Exhausted");
@@ -220,9 +235,9 @@ mod tests {
     fn an_address_that_is_there_twice_has_one_holder() {
         let narrow = "10.1.0.0/24";
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"]), (narrow, 0, &["10.1.0.5"])]);
-        take(&mut ipam, "a", PoolSelector::Named(ONE), None);
+        take(&mut ipam, "a", named(ONE), None);
         for (address, expected) in [(None, "Exhausted"), (Some("10.1.0.5"), "AddressInUse")] {
-            let taken = take(&mut ipam, "b", PoolSelector::Named(narrow), address);
+            let taken = take(&mut ipam, "b", named(narrow), address);
             assert_eq!(taken, expected);
         }
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
@@ -245,7 +260,7 @@ mod tests {
             ("b", wide, Some("10.1.0.5"), "AddressInUse"),
             ("b", wide, None, "10.1.0.6"),
         ] {
-            let taken = take(&mut ipam, id, PoolSelector::Named(pool), address);
+            let taken = take(&mut ipam, id, named(pool), address);
             assert_eq!(taken, expected, "{id} {pool} {address:?}");
         }
     }
@@ -269,20 +284,18 @@ mod tests {
         let order = take_all(&mut ipam, ["a", "b", "c"]);
         assert_eq!(order, ["10.1.0.6", "10.1.0.7", "10.1.0.5"]);
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
-        let attachment = attachment("a", "eth0");
         let on_host = ["10.1.0.5".parse().unwrap()].into();
-        let on_host = Request {
-            on_host: &on_host,
-            ..request(&attachment)
+        let mut ask = |address| {
+            let add = wanted_of("a", any(None), address);
+            ipam.allocate(&add, &add.addresses[0], &on_host, NOW)
+                .unwrap_err()
         };
-        let refusal = ipam.allocate(&on_host, NOW).unwrap_err().to_string();
+        let refusal = ask(None).to_string();
         assert!(refusal.ends_with(": 0 held, 0 free, 1 on the host"));
-        let named = Request {
-            address: Some("10.1.0.5"),
-            ..on_host
-        };
-        let refused = ipam.allocate(&named, NOW);
-        assert!(matches!(refused, Err(Refusal::AddressInUse { .. })));
+        assert!(matches!(
+            ask(Some("10.1.0.5")),
+            Refusal::AddressInUse { .. }
+        ));
     }
 
     #[test]
@@ -295,7 +308,7 @@ mod tests {
         let local = ipam.spaces.get_mut("local").unwrap();
         local.pools.insert("nonsense".into(), pool);
         let before = ipam.clone();
-        let taken = take(&mut ipam, "a", PoolSelector::Named("nonsense"), None);
+        let taken = take(&mut ipam, "a", named("nonsense"), None);
         assert_eq!(taken, "NoSubnet");
         assert_eq!(ipam, before);
     }

@@ -1,14 +1,13 @@
 //! Finds the pool and the record for a request (contract section 10, differences D4 and D5), and what CHECK asks about an attachment.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::iter;
 use std::net::IpAddr;
 
 use super::choose::Limits;
 use super::{
-    Attachment, Holder, Ipam, Moment, Owner, Pool, PoolCount, PoolSelector, Refusal, Request,
-    Space, Usage,
+    Attachment, Holder, Ipam, Owner, Pool, PoolCount, PoolSelector, Refusal, Space, Usage, Wanted,
+    WantedAddress,
 };
 use crate::codec::named_address;
 
@@ -22,32 +21,23 @@ impl Space {
     /// Finds the pool and the record to allocate: the requested one, or the one that the attachment
     /// holds. Otherwise an unused pool comes first, then one with an address that is not in its
     /// cooldown, then the higher priority, then more free addresses, then the first by its text.
-    /// `held` is [`Ipam::held_addresses`].
     pub(super) fn find(
         &self,
-        request: &Request<'_>,
-        held: &BTreeSet<IpAddr>,
-        now: Moment,
+        add: &Wanted,
+        wanted: &WantedAddress,
+        limits: &Limits<'_>,
     ) -> Result<(String, IpAddr), Refusal> {
-        let limits = Limits {
-            held,
-            on_host: request.on_host,
-            exclude: request.exclude,
-            cooldown: request.cooldown,
-            now,
-        };
-        let fitting = self.fitting(request.pool)?;
-        let held_elsewhere =
-            |wanted| self.find_held_elsewhere(request.attachment, &fitting, wanted);
-        if let Some(address) = request.address {
+        let fitting = self.fitting(add, wanted)?;
+        let held_elsewhere = |key| self.find_held_elsewhere(&add.attachment, &fitting, key);
+        if let Some(address) = &wanted.address {
             if let Some(place) = named_address(address).and_then(|key| held_elsewhere(Some(key))) {
                 return Ok(place);
             }
             let mut refusal = Refusal::AddressNotFound {
-                address: address.to_owned(),
+                address: address.clone(),
             };
             for (key, pool) in &fitting {
-                match pool.find_named(address, request.attachment, &limits) {
+                match pool.find_named(address, &add.attachment, limits) {
                     Ok(place) => return Ok(((*key).clone(), place)),
                     Err(Refusal::AddressNotFound { .. }) => {}
                     Err(found) => refusal = found,
@@ -56,7 +46,7 @@ impl Space {
             return Err(refusal);
         }
         for (key, pool) in &fitting {
-            if let Some(place) = pool.find_held_by(request.attachment) {
+            if let Some(place) = pool.find_held_by(&add.attachment) {
                 return Ok(((*key).clone(), place));
             }
         }
@@ -66,10 +56,10 @@ impl Space {
         }
         let counts: Vec<PoolCount> = fitting
             .iter()
-            .map(|(key, pool)| pool.count(key, &limits))
+            .map(|(key, pool)| pool.count(key, limits))
             .collect();
         let able = iter::zip(&fitting, &counts).filter_map(|((key, pool), count)| {
-            let next = pool.next_free(&limits)?;
+            let next = pool.next_free(limits)?;
             Some((*key, *pool, count, next))
         });
         let best = able.min_by_key(|(_, pool, count, _)| {
@@ -80,7 +70,7 @@ impl Space {
         let Some((key, pool, _, next)) = best else {
             return Err(Refusal::Exhausted { pools: counts });
         };
-        let left_over = pool.find_left_over(&request.attachment.container_id, &limits);
+        let left_over = pool.find_left_over(&add.attachment.container_id, limits);
         Ok((key.clone(), left_over.unwrap_or(next)))
     }
 
@@ -102,33 +92,53 @@ impl Space {
         })
     }
 
-    /// The pools that fit a request.
-    fn fitting(&self, selector: PoolSelector<'_>) -> Result<Vec<(&String, &Pool)>, Refusal> {
-        let fitting: Vec<_> = match selector {
+    /// The pools that fit.
+    ///
+    /// azure-vnet deletes the state when it reads "no available address pools", so that must mean that there is no pool at all.
+    fn fitting(
+        &self,
+        add: &Wanted,
+        wanted: &WantedAddress,
+    ) -> Result<Vec<(&String, &Pool)>, Refusal> {
+        match &wanted.pool {
             PoolSelector::Named(subnet) => {
                 let named = self.pool_named(subnet);
                 let pool = named.and_then(|key| self.pools.get_key_value(key));
-                pool.into_iter().collect()
+                let Some(pool) = pool else {
+                    return Err(Refusal::NoPool {
+                        subnet: subnet.clone(),
+                        known: self.pools.keys().cloned().collect(),
+                    });
+                };
+                Ok(vec![pool])
             }
             PoolSelector::Any { family, if_name } => {
-                let suits = |(_, pool): &(&String, &Pool)| pool.suits(family, if_name);
-                self.pools.iter().filter(suits).collect()
-            }
-        };
-        match selector {
-            _ if !fitting.is_empty() => Ok(fitting),
-            PoolSelector::Named(subnet) => Err(Refusal::NoPool {
-                subnet: subnet.to_owned(),
-                known: self.pools.keys().cloned().collect(),
-            }),
-            PoolSelector::Any { family, if_name } => {
+                let suits = |(_, pool): &(&String, &Pool)| pool.suits(*family, if_name.as_deref());
+                let fitting: Vec<_> = self.pools.iter().filter(suits).collect();
+                if !fitting.is_empty() {
+                    return Ok(fitting);
+                }
+                if let Some(address) = wanted.address.as_ref().filter(|_| wanted.decides_family) {
+                    return Err(Refusal::AddressNotFound {
+                        address: address.clone(),
+                    });
+                }
                 let passed_over = self.pools.iter().map(|(key, pool)| {
                     format!("{key} ({}, interface {:?})", pool.family(), pool.if_name)
                 });
+                let (family, if_name) = (*family, if_name.clone());
+                let passed_over: Vec<String> = passed_over.collect();
+                if add.addresses.len() > 1 && !passed_over.is_empty() {
+                    return Err(Refusal::NoPoolOfFamily {
+                        family,
+                        if_name,
+                        passed_over,
+                    });
+                }
                 Err(Refusal::NoPools {
                     family,
-                    if_name: if_name.map(str::to_owned),
-                    passed_over: passed_over.collect(),
+                    if_name,
+                    passed_over,
                 })
             }
         }

@@ -6,6 +6,7 @@ mod choose;
 mod evidence;
 mod evidence_index;
 mod find;
+mod grant;
 mod invariants;
 mod liveness;
 mod merge;
@@ -16,16 +17,17 @@ mod rebuild;
 mod reclaim;
 mod record;
 mod release;
-mod request;
 #[cfg(test)]
 pub(crate) mod testing;
 mod union;
+mod wanted;
 
 pub use evidence::{
     Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes, UnreadablePart,
 };
 pub use evidence_index::EvidenceIndex;
 pub use find::CheckFailure;
+pub use grant::{Grant, GrantKind, Holder, POOL_STAGE, PoolCount, Refusal};
 pub use invariants::Violation;
 pub use liveness::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict};
 pub use merge::{Inventory, ListedPool, Merged};
@@ -35,6 +37,4 @@ pub use owner::{Attachment, Claim, NetNs, Owner};
 pub use reclaim::{Candidate, Judged, Stale};
 pub use record::{Free, Held, Moment, Record, Tombstone, Usage};
 pub use release::{Freed, Hint};
-pub use request::{
-    Grant, GrantKind, Holder, POOL_STAGE, PoolCount, PoolSelector, Refusal, Request,
-};
+pub use wanted::{PoolSelector, Wanted, WantedAddress};

@@ -237,10 +237,10 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::{
-        attachment, forget_claims, holders, ip, listed, pool as pool_of, record, request,
-        with_pools,
+        allocate, attachment, forget_claims, holders, ip, listed, pool as pool_of, record,
+        wanted_of, with_pools,
     };
-    use crate::ipam::{Free, Inventory, Owner, PoolSelector, Request};
+    use crate::ipam::{Free, Inventory, Owner, PoolSelector, Wanted};
 
     const NOW: Moment = Moment(77);
     const ONE: &str = "10.1.0.0/16";
@@ -251,12 +251,12 @@ mod tests {
     }
 
     fn take(ipam: &mut Ipam, attachment: &Attachment, pool: &str, address: &str) -> Grant {
-        let request = Request {
-            pool: PoolSelector::Named(pool),
-            address: Some(address),
-            ..request(attachment)
+        let pool = PoolSelector::Named(pool.to_owned());
+        let wanted = Wanted {
+            attachment: attachment.clone(),
+            ..wanted_of("", pool, Some(address))
         };
-        ipam.allocate(&request, Moment(1)).unwrap()
+        allocate(ipam, &wanted, Moment(1)).unwrap()
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{
-    Attachment, Claim, Evidence, Family, Held, Inventory, Ipam, ListedPool, Moment, Owner, Place,
-    Pool, PoolSelector, Record, Request, Usage,
+    Attachment, Claim, Evidence, Family, Grant, Held, Inventory, Ipam, ListedPool, Moment, Owner,
+    Place, Pool, PoolSelector, Record, Refusal, Usage, Wanted, WantedAddress,
 };
 
 pub fn ip(text: &str) -> IpAddr {
@@ -75,23 +75,41 @@ pub fn attachment(container_id: &str, if_name: &str) -> Attachment {
     }
 }
 
-/// A request for any IPv4 address, with 30 s of cooldown.
-pub fn request(attachment: &Attachment) -> Request<'_> {
-    static NONE: BTreeSet<IpAddr> = BTreeSet::new();
-    Request {
-        attachment,
-        space: "local",
-        pool: PoolSelector::Any {
-            family: Family::V4,
-            if_name: None,
-        },
-        address: None,
+/// What an ADD of this container's `eth0` asks for: any IPv4 address, with 30 s of cooldown.
+pub fn wanted(container_id: &str) -> Wanted {
+    Wanted {
+        attachment: attachment(container_id, "eth0"),
         pod: None,
         netns: None,
+        space: "local".to_owned(),
+        addresses: vec![WantedAddress {
+            pool: PoolSelector::Any {
+                family: Family::V4,
+                if_name: None,
+            },
+            address: None,
+            decides_family: false,
+        }],
         cooldown: Duration::from_secs(30),
-        on_host: &NONE,
-        exclude: &[],
+        exclude: Vec::new(),
     }
+}
+
+/// The same of this pool, and a particular address.
+pub fn wanted_of(container_id: &str, pool: PoolSelector, address: Option<&str>) -> Wanted {
+    Wanted {
+        addresses: vec![WantedAddress {
+            pool,
+            address: address.map(str::to_owned),
+            decides_family: false,
+        }],
+        ..wanted(container_id)
+    }
+}
+
+/// Allocates the only address that is wanted, on a host without such addresses.
+pub fn allocate(ipam: &mut Ipam, wanted: &Wanted, now: Moment) -> Result<Grant, Refusal> {
+    ipam.allocate(wanted, &wanted.addresses[0], &BTreeSet::new(), now)
 }
 
 /// The attachment of this container's `eth0` to the network `azure`, as an ADD of this generation made it the owner.

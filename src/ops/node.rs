@@ -13,7 +13,7 @@ use crate::events::History;
 use crate::evidence::Progress;
 use crate::host::{Paths, Timestamp, boot_now, wall_now};
 use crate::ipam::{Candidate, Moment};
-use crate::plugin::{Context, NodeSnapshot};
+use crate::plugin::{Context, Look};
 use crate::state::{LockError, Locked, State, WAIT};
 use crate::stdio;
 
@@ -148,15 +148,15 @@ const DELAY: Duration = Duration::from_millis(300);
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Captures a snapshot of the node. Shows the progress on stderr if that is a terminal.
-pub fn capture_snapshot(candidates: Vec<Candidate>, context: &Context) -> NodeSnapshot {
+pub fn capture_snapshot(candidates: Vec<Candidate>, context: &Context) -> Look {
     let progress = Progress::of_command();
     if !std::io::stderr().is_terminal() {
-        return NodeSnapshot::capture_with_progress(candidates, context, &progress);
+        return Look::with_progress(candidates, context, &progress);
     }
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let printer = scope.spawn(|| print_progress(&progress, &done));
-        let snapshot = NodeSnapshot::capture_with_progress(candidates, context, &progress);
+        let snapshot = Look::with_progress(candidates, context, &progress);
         done.store(true, Ordering::Relaxed);
         printer.thread().unpark();
         snapshot

@@ -13,7 +13,9 @@ use serde_json::value::RawValue;
 
 use super::cli::CheckSettingsArgs;
 use super::outcome::{CommandError, CommandOutput};
-use crate::cni::{Call, CallError, Defaults, Environment, IpamConfig, NAME, NAME_V6};
+use crate::cni::{
+    Call, CallError, Defaults, Environment, IpamConfig, NAME, NAME_V6, RawNetworkConfig,
+};
 use crate::codec::{Cursor, ParseError, document, is};
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 use crate::plugin::read_settings;
@@ -189,7 +191,13 @@ impl Plugin {
             args: String::new(),
         };
         let stdin = serde_json::to_vec(&self.netconf).unwrap_or_default();
-        Call::parse(&nobody, &stdin, defaults, self.ipam_kind().unwrap_or(NAME))
+        let raw_config = RawNetworkConfig::read(&stdin)?;
+        Call::parse(
+            &nobody,
+            &raw_config,
+            defaults,
+            self.ipam_kind().unwrap_or(NAME),
+        )
     }
 }
 

@@ -119,7 +119,11 @@ impl ReclaimReport {
                     found.freed_of_another_boot.extend(addresses)
                 }
                 Action::Judged(judged) => judged.iter().for_each(|j| found.add(j, now)),
-                Action::Merged(_) | Action::Reconciled(..) | Action::SkippedOnHost { .. } => {}
+                Action::Merged(_)
+                | Action::Rejected(_)
+                | Action::Overtaken
+                | Action::Reconciled(..)
+                | Action::SkippedOnHost { .. } => {}
             }
         }
         // The state has the records in the order of their texts.

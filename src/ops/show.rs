@@ -14,7 +14,7 @@ use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Tint, format_age, pluralize, replace_control};
 use super::state_view::{StateReport, StateView};
-use crate::ipam::{Ipam, Pool, PoolCount, Record};
+use crate::ipam::{Ipam, Moment, Pool, PoolCount, Record};
 use crate::source::{Attempts, last_attempts};
 
 /// Runs the command.
@@ -41,7 +41,8 @@ pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError
     let ipam = state.ipam();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let counts = ipam.counts(config.conf.cooldown, &config.conf.exclude, node.now.boot);
-    Ok(ShowReport::new(ipam, counts, report, attempts, &node.now))
+    let source = SourceReport::new(attempts, state.refreshed, &node.now);
+    Ok(ShowReport::new(ipam, counts, report, source, &node.now))
 }
 
 /// The report of `show`.
@@ -185,7 +186,7 @@ impl ShowReport {
         ipam: &Ipam,
         counts: Vec<(String, PoolCount)>,
         state: StateReport,
-        attempts: Attempts,
+        source: SourceReport,
         now: &Now,
     ) -> ShowReport {
         let pools = ipam.pools().zip(counts);
@@ -201,7 +202,7 @@ impl ShowReport {
         ShowReport {
             time: now.wall_time(now.boot),
             state,
-            source: SourceReport::new(attempts, now),
+            source,
             pools,
             is_filtered: false,
         }
@@ -270,13 +271,13 @@ fn percent(part: usize, all: usize) -> usize {
 }
 
 impl SourceReport {
-    /// Makes it from the stamps of the last queries.
-    pub fn new(attempts: Attempts, now: &Now) -> SourceReport {
+    /// Makes it from the last attempts, and from when the last answer came that is in the state.
+    pub fn new(attempts: Attempts, answered: Option<Moment>, now: &Now) -> SourceReport {
         let ago = |moment| now.since(moment).as_secs();
-        let failed = attempts.failed.filter(|at| attempts.answered < Some(*at));
+        let failed = attempts.failed.filter(|at| answered < Some(*at));
         SourceReport {
             name: Some(attempts.source).filter(|name| !name.is_empty()),
-            answered_seconds: attempts.answered.map(ago),
+            answered_seconds: answered.map(ago),
             failed_seconds: failed.map(ago),
         }
     }
@@ -286,7 +287,7 @@ impl SourceReport {
         let name = self.name.as_deref().unwrap_or("the source");
         let mut sentence = match (self.answered_seconds, &self.name) {
             (Some(seconds), _) => format!("Source: {name}, answered {} ago.", ago(seconds)),
-            (None, Some(_)) => format!("Source: {name}, no answer yet since the node started."),
+            (None, Some(_)) => format!("Source: {name}, no answer of which is in the state."),
             (None, None) => "Source: not queried since the node started.".to_owned(),
         };
         if let Some(seconds) = self.failed_seconds {

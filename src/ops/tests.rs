@@ -17,7 +17,7 @@ use super::findings::records::{self, NodeView};
 use super::node::Now;
 use super::reclaim::ReclaimReport;
 use super::screen::Screen;
-use super::show::ShowReport;
+use super::show::{ShowReport, SourceReport};
 use super::state_view::StateReport;
 use crate::cni::{IpamConfig, NAME};
 use crate::events::OperationRecord;
@@ -26,7 +26,6 @@ use crate::ipam::{
     Pool, Record, Routes, Space, Subnet, Usage,
 };
 use crate::plugin;
-use crate::source::Attempts;
 use crate::state::{Condition, Loss, State};
 
 const SECOND: u64 = 1_000_000_000;
@@ -238,16 +237,16 @@ fn corrupt() -> StateReport {
     })
 }
 
-fn show(ipam: &Ipam, state: StateReport, attempts: Attempts) -> ShowReport {
+fn show(ipam: &Ipam, state: StateReport, source: SourceReport) -> ShowReport {
     let counts = ipam.counts(Duration::from_secs(30), &[], NOW.boot);
-    ShowReport::new(ipam, counts, state, attempts, &NOW)
+    ShowReport::new(ipam, counts, state, source, &NOW)
 }
 
-fn answered() -> Attempts {
-    Attempts {
-        source: "wire server".into(),
-        answered: Some(ago(12)),
-        ..Attempts::default()
+fn answered() -> SourceReport {
+    SourceReport {
+        name: Some("wire server".into()),
+        answered_seconds: Some(12),
+        failed_seconds: None,
     }
 }
 
@@ -418,8 +417,8 @@ fn screens_of_show() {
     }
     let (ipam, _) = troubled();
     assert_screens("show-troubled", |screen| {
-        let failed = Attempts {
-            failed: Some(ago(3)),
+        let failed = SourceReport {
+            failed_seconds: Some(3),
             ..answered()
         };
         let quarantine = Moment(NOW.boot.0 + 17 * SECOND);
@@ -440,7 +439,7 @@ fn screens_of_show_without_a_state() {
         ("newer", with(Condition::Newer { format: 4 })),
     ] {
         assert_screens(&format!("show-{name}"), |screen| {
-            show(&empty, state.clone(), Attempts::default()).print(screen, NAME)
+            show(&empty, state.clone(), SourceReport::default()).print(screen, NAME)
         });
     }
 }

@@ -3,175 +3,200 @@
 use std::collections::BTreeSet;
 use std::mem;
 use std::net::IpAddr;
+use std::time::Duration;
 
-use super::context::{Host, NodeSnapshot};
+use super::known::{Known, Look, Need};
+use super::node::Host;
 use super::report::Action;
+use crate::failure::{Failure, message_with_remedy};
 use crate::ipam::{
-    Candidate, EvidenceList, Family, Grant, GrantKind, Inventory, Ipam, Moment, Pool, PoolSelector,
-    Refusal, Request, Violation,
+    Candidate, EvidenceList, Family, Grant, GrantKind, Ipam, Moment, Pool, PoolSelector, Refusal,
+    Violation, Wanted, WantedAddress,
 };
-use crate::source::RefreshReason;
+use crate::source::{FreshAnswer, SourceError, time_limit};
 use crate::state::{Condition, QUARANTINE, State};
 
-/// What an ADD is decided from, beside the state.
-pub struct Inputs<'a> {
-    /// The requested addresses: all of them are granted, or none.
-    pub requests: &'a [Request<'a>],
-    /// The answer of the source that is not in the state yet.
-    pub inventory: Option<&'a Inventory>,
-    /// The newest look at the node, if there was one.
-    pub snapshot: Option<&'a NodeSnapshot>,
-    /// Why the source can still be asked before the request is refused, if it can.
-    pub retry: Option<RefreshReason>,
-    /// Now.
-    pub now: Moment,
-}
-
-/// What an ADD comes to. `State::must_save` says whether the state changed.
+/// What an ADD comes to. `State::must_save` says whether the state is to be saved.
 #[derive(Debug)]
-pub enum Decision {
-    /// The grant of each request.
-    Granted(Vec<Grant>),
-    /// Nothing can be granted.
-    Refused(Refusal),
-    /// A look at the node is needed first, with these records to be judged. The state must not be saved.
-    Snapshot(Vec<Candidate>),
-    /// The source must be asked first. The state must not be saved.
-    Refresh(RefreshReason),
-    /// An address would have two holders. The state must not be saved.
-    Inconsistent(Vec<Violation>),
+pub struct Decision {
+    /// The grant of each address, or why nothing is granted.
+    pub granted: Result<Vec<Grant>, Failure>,
+    /// What else was done.
+    pub actions: Vec<Action>,
 }
 
 /// Decides an ADD.
+///
+/// # Errors
+/// What is needed first. The state must not be saved then.
 pub fn decide(
     state: &mut State,
-    inputs: &Inputs<'_>,
+    wanted: &Wanted,
+    known: &Known<'_>,
+    now: Moment,
     host: &dyn Host,
-    actions: &mut Vec<Action>,
-) -> Decision {
-    let (requests, now) = (inputs.requests, inputs.now);
-    if let Some(inventory) = inputs.inventory {
-        let merged = state.ipam_mut().merge(inventory);
-        // The new addresses may be somebody's whom the state never knew.
-        if merged.added > 0 && state.condition == Condition::Ready {
-            state.condition = Condition::Reconcile;
-        }
-        actions.push(Action::Merged(merged));
-        state.must_save |= merged.changed;
+) -> Result<Decision, Need> {
+    let mut actions = Vec::new();
+    if let Condition::Newer { format } = state.condition {
+        state.must_save = false;
+        let granted = Err(Failure::NewerFormat { found: format });
+        return Ok(Decision { granted, actions });
     }
-    // So that the quarantine begins now, whatever else happens.
-    state.must_save |= state.condition.lost().is_some();
-    if let Condition::Lost(loss) = &mut state.condition
-        && loss.may_be_fresh
-    {
-        let is_empty = state.is_empty();
-        match inputs.snapshot {
-            // Nothing can be proved before there are pools. As from the original, there is a state when the source has answered.
-            _ if is_empty => state.must_save = inputs.inventory.is_some(),
-            None => return Decision::Snapshot(Vec::new()),
-            Some(snapshot) => prove_fresh(state, requests, snapshot),
-        }
-    }
-    // The original's states are never empty, and a loss stays pending until there is something to compare.
-    if !state.is_empty() {
-        if is_reconciliation_due(state) {
-            let Some(snapshot) = inputs.snapshot else {
-                return Decision::Snapshot(Vec::new());
-            };
-            reconcile(state, snapshot, now, actions);
-        }
-        // The reconciliation of a lost state begins a quarantine. If the loss was seen long enough ago,
-        // that quarantine is over at once.
-        if let Some(until) = quarantine_over(state, now) {
-            // A scan that began during the quarantine may lack pods that were configured during it.
-            let Some(snapshot) = inputs.snapshot.filter(|snapshot| until <= snapshot.began) else {
-                return Decision::Snapshot(Vec::new());
-            };
-            reconcile(state, snapshot, now, actions);
-        }
-    }
-    // A record that names only the container may belong to another of its interfaces.
-    if requests
-        .iter()
-        .any(|request| state.ipam().is_claimless(request.attachment))
-    {
-        let Some(snapshot) = inputs.snapshot else {
-            return Decision::Snapshot(Vec::new());
-        };
-        state.must_save |= state.ipam_mut().adopt_claims(&snapshot.evidence);
-    }
+    require_answer(state, known, now)?;
+    let source_failure = merge_answer(state, known, &mut actions);
+    require_proof_of_freshness(state, wanted, known)?;
+    reconcile_if_due(state, known, now, &mut actions)?;
+    adopt_claims(state, wanted, known)?;
     let flags_before = pool_flags(state.ipam());
-    let mut grants = allocate_all(state.ipam_mut(), requests, now, host, actions);
-    // With pools, only a newer answer can help.
-    let is_useful = |reason: &RefreshReason| *reason == RefreshReason::Newer || state.is_empty();
-    if let (Err(_), Some(reason)) = (&grants, inputs.retry.filter(is_useful)) {
-        return Decision::Refresh(reason);
+    let mut grants = allocate_all(state.ipam_mut(), wanted, now, host, &mut actions);
+    if grants.is_err() {
+        require_newer_answer(state, known)?;
     }
-    if matches!(grants, Err(Refusal::Exhausted { .. })) {
-        let judging = inputs.snapshot.filter(|s| !s.candidates.is_empty());
-        if let Some(snapshot) = judging {
-            let ipam = state.ipam_mut();
-            let judged = ipam.reclaim(snapshot.candidates.clone(), &snapshot.evidence, now);
-            state.must_save |= !judged.is_empty();
-            actions.push(Action::Judged(judged));
-            grants = allocate_all(state.ipam_mut(), requests, now, host, actions);
-        } else {
-            let candidates = candidates(state.ipam(), requests, now);
-            if !candidates.is_empty() {
-                return Decision::Snapshot(candidates);
-            }
-        }
+    if matches!(grants, Err(Refusal::Exhausted { .. }))
+        && reclaim_for(state, wanted, known, now, &mut actions)?
+    {
+        grants = allocate_all(state.ipam_mut(), wanted, now, host, &mut actions);
     }
-    if let Some(snapshot) = inputs.snapshot {
+    if let Some(look) = &known.look {
         let ipam = state.ipam_mut();
-        state.must_save |= ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
+        state.must_save |= ipam.clear_suspects(&look.evidence, look.began, now);
     }
     let conflicts = find_conflicts(state.ipam(), grants.as_deref().unwrap_or_default());
     if !conflicts.is_empty() {
-        return Decision::Inconsistent(conflicts);
+        state.must_save = false;
+        let granted = Err(Failure::Broken(conflicts));
+        return Ok(Decision { granted, actions });
     }
     state.must_save |=
         grants.is_ok() || flags_before != pool_flags(state.ipam()) || state.has_unsaved_moments();
-    match grants {
-        Ok(grants) => Decision::Granted(grants),
-        Err(refusal) => Decision::Refused(refusal),
+    let granted = grants.map_err(|refusal| Failure::Refused {
+        refusal,
+        source: source_failure,
+    });
+    Ok(Decision { granted, actions })
+}
+
+/// Asks for an answer of the source, unless there is one that is recent enough, or a query has just failed.
+fn require_answer(state: &State, known: &Known<'_>, now: Moment) -> Result<(), Need> {
+    /// The pause after a failed query, while the pools are usable.
+    const PAUSE: Duration = Duration::from_secs(10);
+    let has_pools = !state.is_empty();
+    if is_answered(state, known) || known.is_failed_by_peer() {
+        return Ok(());
+    }
+    if has_pools {
+        let Some(turn) = &known.turn else {
+            // Another call is asking. The stored pools must do, unless they cannot serve.
+            return Ok(());
+        };
+        let answered = state.refreshed;
+        if let (Some(answered), Some(interval)) = (answered, known.interval)
+            && now.since(answered) <= interval
+        {
+            return Ok(());
+        }
+        if let Some(failed) = turn.failed()
+            && answered < Some(failed)
+            && now.since(failed) < PAUSE
+        {
+            return Ok(());
+        }
+    }
+    Err(Need::Answer(time_limit(has_pools)))
+}
+
+/// Asks for an answer of the source before a refusal. What was recent enough to serve is not enough to refuse.
+fn require_newer_answer(state: &State, known: &Known<'_>) -> Result<(), Need> {
+    if is_answered(state, known) || known.is_failed_by_peer() {
+        return Ok(());
+    }
+    Err(Need::NewerAnswer(time_limit(!state.is_empty())))
+}
+
+/// Whether this call has asked, with or without success; or an answer that came after it began is in the state.
+fn is_answered(state: &State, known: &Known<'_>) -> bool {
+    known.answer.is_some() || state.refreshed > Some(known.started)
+}
+
+/// Merges the answer that this call got. Returns why there is none to merge, if the source failed.
+fn merge_answer(state: &mut State, known: &Known<'_>, actions: &mut Vec<Action>) -> Option<String> {
+    let answer = match &known.answer {
+        Some(Ok(answer)) => answer,
+        Some(Err(why)) => return Some(why.clone()),
+        None if known.is_failed_by_peer() => {
+            return Some(message_with_remedy(&SourceError::FailedByPeer));
+        }
+        None => return None,
+    };
+    if answer.is_implausible() && !state.is_empty() {
+        let rejection = reject(answer);
+        let why = message_with_remedy(&rejection);
+        actions.push(Action::Rejected(rejection.to_string()));
+        return Some(why);
+    }
+    // Another call may have merged a newer one, when the file for the turn was removed.
+    if Some(answer.began) < state.refreshed {
+        actions.push(Action::Overtaken);
+        return None;
+    }
+    let merged = state.ipam_mut().merge(&answer.matched.inventory);
+    // The new addresses may be somebody's whom the state never knew.
+    if merged.added > 0 && state.condition == Condition::Ready {
+        state.condition = Condition::Reconcile;
+    }
+    actions.push(Action::Merged(merged));
+    state.refreshed = Some(answer.arrived);
+    state.must_save = true;
+    None
+}
+
+/// The error for an answer that would remove all pools (difference D6).
+fn reject(answer: &FreshAnswer) -> SourceError {
+    let matched = &answer.matched;
+    let pools = matched.inventory.pools.iter();
+    SourceError::Implausible {
+        subnets: pools.filter(|pool| pool.addresses.is_empty()).count(),
+        interfaces: matched.unmatched.len(),
     }
 }
 
-/// Frees the candidates of a snapshot that are dead, for an operator. A pending reconciliation comes first, as in an ADD. In a quarantine
-/// nothing is freed.
-pub fn reclaim(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
-    if is_reconciliation_due(state)
-        || quarantine_over(state, now).is_some_and(|until| until <= snapshot.began)
-    {
-        reconcile(state, snapshot, now, actions);
-    }
-    let ipam = state.ipam_mut();
-    // An address may be another pod's than the record says, and told a moment ago.
-    let candidates = match ipam.quarantine {
-        None => snapshot.candidates.clone(),
-        Some(_) => Vec::new(),
+/// Decides whether a state that is not there is a fresh one. That needs a look at the node.
+fn require_proof_of_freshness(
+    state: &mut State,
+    wanted: &Wanted,
+    known: &Known<'_>,
+) -> Result<(), Need> {
+    let Condition::Lost(loss) = &state.condition else {
+        return Ok(());
     };
-    let judged = ipam.reclaim(candidates, &snapshot.evidence, now);
-    ipam.clear_suspects(&snapshot.evidence, snapshot.began, now);
-    actions.push(Action::Judged(judged));
+    if loss.may_be_fresh && state.is_empty() {
+        // Nothing can be proved before there are pools. As from the original, there is a state when the source has answered.
+        state.must_save = matches!(known.answer, Some(Ok(_)));
+        return Ok(());
+    }
+    // So that the quarantine begins now, whatever else happens.
+    let may_be_fresh = loss.may_be_fresh;
+    state.must_save = true;
+    if may_be_fresh {
+        prove_fresh(state, wanted, known.look()?);
+    }
+    Ok(())
 }
 
 /// Decides whether a state that is not there is a fresh one: no pod uses an address that the source lists. Where pods have addresses
 /// of another family only, these are those of another plugin, such as azure-vnet-ipam beside azure-vnet-ipamv6.
-fn prove_fresh(state: &mut State, requests: &[Request<'_>], snapshot: &NodeSnapshot) {
-    let in_use = state.ipam().used_by_pods(&snapshot.evidence);
-    let is_of_a_requested_family = |address: &IpAddr| {
+fn prove_fresh(state: &mut State, wanted: &Wanted, look: &Look) {
+    let in_use = state.ipam().used_by_pods(&look.evidence);
+    let is_of_a_wanted_family = |address: &IpAddr| {
         let family = Family::from_address(*address);
-        requests
-            .iter()
-            .any(|request| request.pool.family() == family)
+        let mut wanted = wanted.addresses.iter();
+        wanted.any(|wanted| wanted.pool.family() == family)
     };
-    let lists = snapshot.evidence.lists();
+    let lists = look.evidence.lists();
     let unreadable = lists
         .into_iter()
         .find(|(_, list)| matches!(list, EvidenceList::Unreadable(_)));
-    let why = if in_use.iter().any(is_of_a_requested_family) {
+    let why = if in_use.iter().any(is_of_a_wanted_family) {
         Some("it is not there, though pods have addresses of its pools".to_owned())
     } else {
         unreadable.map(|(name, _)| format!("it is not there, and {name} cannot be read"))
@@ -186,6 +211,31 @@ fn prove_fresh(state: &mut State, requests: &[Request<'_>], snapshot: &NodeSnaps
     }
 }
 
+/// Compares the state with the node where that must come first. A state without pools has nothing to compare.
+fn reconcile_if_due(
+    state: &mut State,
+    known: &Known<'_>,
+    now: Moment,
+    actions: &mut Vec<Action>,
+) -> Result<(), Need> {
+    if state.is_empty() {
+        return Ok(());
+    }
+    if is_reconciliation_due(state) {
+        reconcile(state, known.look()?, now, actions);
+    }
+    // A quarantine that has just begun is over at once if the loss was seen long enough ago.
+    if let Some(until) = quarantine_over(state, now) {
+        let look = known.look()?;
+        // A look that began during the quarantine may lack pods that were configured during it.
+        if look.began < until {
+            return Err(Need::Look(Vec::new()));
+        }
+        reconcile(state, look, now, actions);
+    }
+    Ok(())
+}
+
 /// Returns whether the state must be compared with the node before it is used.
 fn is_reconciliation_due(state: &State) -> bool {
     !matches!(state.condition, Condition::Ready | Condition::Fresh)
@@ -198,8 +248,8 @@ fn quarantine_over(state: &State, now: Moment) -> Option<Moment> {
 }
 
 /// Brings the state in line with the node. The state is ready afterwards. A state that was ready before leaves its quarantine.
-fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &mut Vec<Action>) {
-    let evidence = &snapshot.evidence;
+fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Action>) {
+    let evidence = &look.evidence;
     let condition = mem::replace(&mut state.condition, Condition::Ready);
     let ipam = state.ipam_mut();
     match &condition {
@@ -226,25 +276,108 @@ fn reconcile(state: &mut State, snapshot: &NodeSnapshot, now: Moment, actions: &
     state.must_save = true;
 }
 
-/// Allocates an address for each request, or none at all.
-pub(super) fn allocate_all(
+/// Completes the records that name only the container of this ADD: they may belong to another of its interfaces.
+fn adopt_claims(state: &mut State, wanted: &Wanted, known: &Known<'_>) -> Result<(), Need> {
+    if state.ipam().is_claimless(&wanted.attachment) {
+        let evidence = &known.look()?.evidence;
+        state.must_save |= state.ipam_mut().adopt_claims(evidence);
+    }
+    Ok(())
+}
+
+/// Allocates each address that is wanted, or none at all.
+fn allocate_all(
     ipam: &mut Ipam,
-    requests: &[Request<'_>],
+    wanted: &Wanted,
     now: Moment,
     host: &dyn Host,
     actions: &mut Vec<Action>,
 ) -> Result<Vec<Grant>, Refusal> {
     let mut grants = Vec::new();
-    for request in requests {
-        match allocate(ipam, request, now, host, actions) {
+    for address in &wanted.addresses {
+        match allocate(ipam, wanted, address, now, host, actions) {
             Ok(grant) => grants.push(grant),
             Err(refusal) => {
-                ipam.revoke_all(request.attachment, &grants);
+                ipam.revoke_all(&wanted.attachment, &grants);
                 return Err(refusal);
             }
         }
     }
     Ok(grants)
+}
+
+/// Allocates an address that the host neither has nor routes to. Such an address is somebody else's, whatever the pools say
+/// (difference D19).
+pub(super) fn allocate(
+    ipam: &mut Ipam,
+    wanted: &Wanted,
+    address: &WantedAddress,
+    now: Moment,
+    host: &dyn Host,
+    actions: &mut Vec<Action>,
+) -> Result<Grant, Refusal> {
+    let mut on_host = BTreeSet::new();
+    loop {
+        let grant = ipam.allocate(wanted, address, &on_host, now)?;
+        let granted = grant.address.addr();
+        if matches!(grant.kind, GrantKind::Renewed) || !host.has(granted) {
+            return Ok(grant);
+        }
+        ipam.revoke(&wanted.attachment, &grant);
+        // Where there is one there are often many: cloud-init configures all addresses of an interface on the host.
+        on_host.insert(granted);
+        on_host.extend(host.all());
+        let count = ipam.mark_on_host(&on_host);
+        actions.push(Action::SkippedOnHost {
+            address: granted,
+            count,
+        });
+    }
+}
+
+/// Frees what the dead hold of the pools that are exhausted. That needs a look at the node. Returns whether there was anything to
+/// judge.
+fn reclaim_for(
+    state: &mut State,
+    wanted: &Wanted,
+    known: &Known<'_>,
+    now: Moment,
+    actions: &mut Vec<Action>,
+) -> Result<bool, Need> {
+    let judging = known
+        .look
+        .as_ref()
+        .filter(|look| !look.candidates.is_empty());
+    let Some(look) = judging else {
+        let candidates = candidates(state.ipam(), wanted, now);
+        if candidates.is_empty() {
+            return Ok(false);
+        }
+        return Err(Need::Look(candidates));
+    };
+    let ipam = state.ipam_mut();
+    let judged = ipam.reclaim(look.candidates.clone(), &look.evidence, now);
+    state.must_save |= !judged.is_empty();
+    actions.push(Action::Judged(judged));
+    Ok(true)
+}
+
+/// Returns the records to judge when the pools of an ADD are exhausted.
+pub(super) fn candidates(ipam: &Ipam, wanted: &Wanted, now: Moment) -> Vec<Candidate> {
+    // A pool that a resized subnet left behind may hold what the named one lists.
+    let lists = |subnet: &str, key: &IpAddr| {
+        let space = ipam.spaces.get(&wanted.space);
+        let named = space.and_then(|space| space.pools.get(space.pool_named(subnet)?));
+        named.is_some_and(|pool| pool.record(key).is_some())
+    };
+    let is_wanted = |space: &str, pool: &Pool, key: IpAddr| {
+        space == wanted.space
+            && wanted.addresses.iter().any(|wanted| match &wanted.pool {
+                PoolSelector::Named(subnet) => lists(subnet, &key),
+                PoolSelector::Any { family, if_name } => pool.suits(*family, if_name.as_deref()),
+            })
+    };
+    ipam.candidates(is_wanted, now)
 }
 
 /// Returns the addresses that this call allocated although another record holds them. What contradicted itself before is still served.
@@ -262,60 +395,28 @@ fn find_conflicts(ipam: &Ipam, grants: &[Grant]) -> Vec<Violation> {
     violations
 }
 
-/// Allocates an address that the host neither has nor routes to. Such an address is somebody else's, whatever the pools say
-/// (difference D19).
-fn allocate(
-    ipam: &mut Ipam,
-    request: &Request<'_>,
-    now: Moment,
-    host: &dyn Host,
-    actions: &mut Vec<Action>,
-) -> Result<Grant, Refusal> {
-    let mut on_host = BTreeSet::new();
-    loop {
-        let grant = ipam.allocate(
-            &Request {
-                on_host: &on_host,
-                ..request.clone()
-            },
-            now,
-        )?;
-        let address = grant.address.addr();
-        if matches!(grant.kind, GrantKind::Renewed) || !host.has(address) {
-            return Ok(grant);
-        }
-        ipam.revoke(request.attachment, &grant);
-        // Where there is one there are often many: cloud-init configures all addresses of an interface on the host.
-        on_host.insert(address);
-        on_host.extend(host.all());
-        let count = ipam.mark_on_host(&on_host);
-        actions.push(Action::SkippedOnHost { address, count });
-    }
-}
-
-/// Returns the records to judge when the pools of the requests are exhausted.
-pub(super) fn candidates(ipam: &Ipam, requests: &[Request<'_>], now: Moment) -> Vec<Candidate> {
-    // A pool that a resized subnet left behind may hold what the named one lists.
-    let lists = |request: &Request<'_>, subnet: &str, key: &IpAddr| {
-        let space = ipam.spaces.get(request.space);
-        let named = space.and_then(|space| space.pools.get(space.pool_named(subnet)?));
-        named.is_some_and(|pool| pool.record(key).is_some())
-    };
-    let wanted = |space: &str, pool: &Pool, key: IpAddr| {
-        requests.iter().any(|request| {
-            space == request.space
-                && match request.pool {
-                    PoolSelector::Named(subnet) => lists(request, subnet, &key),
-                    PoolSelector::Any { family, if_name } => pool.suits(family, if_name),
-                }
-        })
-    };
-    ipam.candidates(wanted, now)
-}
-
 /// Returns the pools' flags of having been handed out whole, the only thing that a refused request may change by itself.
 fn pool_flags(ipam: &Ipam) -> Vec<i64> {
     ipam.pools().map(|(_, _, pool)| pool.ref_count).collect()
+}
+
+/// Frees the candidates of a look that are dead, for an operator. A pending reconciliation comes first, as in an ADD. In a quarantine
+/// nothing is freed.
+pub fn reclaim(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Action>) {
+    if is_reconciliation_due(state)
+        || quarantine_over(state, now).is_some_and(|until| until <= look.began)
+    {
+        reconcile(state, look, now, actions);
+    }
+    let ipam = state.ipam_mut();
+    // An address may be another pod's than the record says, and told a moment ago.
+    let candidates = match ipam.quarantine {
+        None => look.candidates.clone(),
+        Some(_) => Vec::new(),
+    };
+    let judged = ipam.reclaim(candidates, &look.evidence, now);
+    ipam.clear_suspects(&look.evidence, look.began, now);
+    actions.push(Action::Judged(judged));
 }
 
 #[cfg(test)]
@@ -324,9 +425,11 @@ mod tests {
 
     use super::*;
     use crate::ipam::testing::{
-        attached, attachment, hold, holders, ip, request, shows, with_pools,
+        allocate as allocate_from, attached, hold, holders, ip, shows, wanted, wanted_of,
+        with_pools,
     };
     use crate::ipam::{Evidence, Held, Usage};
+    use crate::source::{Attempts, AttemptsFile, Turn};
     use crate::state::Loss;
 
     const NOW: Moment = Moment(100_000_000_000_000);
@@ -337,22 +440,48 @@ mod tests {
         state
     }
 
-    fn look(evidence: Evidence) -> NodeSnapshot {
-        NodeSnapshot {
-            evidence,
-            began: NOW,
-            ..NodeSnapshot::default()
+    /// What is known after this look, where the source does not answer.
+    fn after_look(evidence: Evidence) -> Known<'static> {
+        Known {
+            look: Some(Look {
+                evidence,
+                began: NOW,
+                ..Look::default()
+            }),
+            ..without_look()
         }
     }
 
-    fn inputs<'a>(requests: &'a [Request<'a>], snapshot: Option<&'a NodeSnapshot>) -> Inputs<'a> {
-        Inputs {
-            requests,
-            inventory: None,
-            snapshot,
-            retry: None,
-            now: NOW,
+    fn without_look() -> Known<'static> {
+        Known {
+            answer: Some(Err("it does not answer".to_owned())),
+            ..Known::default()
         }
+    }
+
+    /// The turn of a call to which the file tells of this failure.
+    fn turn(failed: Option<Moment>, now: Moment) -> Turn {
+        let found = Attempts {
+            failed,
+            ..Attempts::default()
+        };
+        Turn::new(found, "", None, now, Box::new(NoFile))
+    }
+
+    #[derive(Debug)]
+    struct NoFile;
+
+    impl AttemptsFile for NoFile {
+        fn write(&self, _: &Attempts) {}
+    }
+
+    fn decide_at(
+        state: &mut State,
+        wanted: &Wanted,
+        known: &Known<'_>,
+        host: &dyn Host,
+    ) -> Result<Vec<Grant>, Failure> {
+        decide(state, wanted, known, NOW, host).unwrap().granted
     }
 
     /// A host that has the first address.
@@ -384,23 +513,85 @@ mod tests {
     }
 
     #[test]
+    fn the_source_is_asked_unless_an_answer_or_a_failure_is_recent() {
+        let at = |second: u64| Moment(second * 1_000_000_000);
+        let (started, now) = (at(1000), at(1001));
+        let needs = |refreshed: Option<u64>, failed: Option<u64>, interval: Option<u64>| {
+            [true, false].map(|has_pools| {
+                let mut state = if has_pools { state() } else { State::default() };
+                state.refreshed = refreshed.map(at);
+                let known = Known {
+                    started,
+                    interval: interval.map(Duration::from_secs),
+                    turn: Some(turn(failed.map(at), now)),
+                    ..Known::default()
+                };
+                match require_answer(&state, &known, now) {
+                    Ok(()) => None,
+                    Err(need) => Some(format!("{need:?}")),
+                }
+            })
+        };
+        let (short, long) = (
+            Some("Answer(3s)".to_owned()),
+            Some("Answer(10s)".to_owned()),
+        );
+        let always = [short, long.clone()];
+        for (refreshed, failed, interval, expected) in [
+            // Since this call began.
+            (Some(1001), None, None, [None, None]),
+            (None, Some(1001), None, [None, None]),
+            (Some(1000), None, None, always.clone()),
+            // A pause of ten seconds, unless an answer came since.
+            (Some(900), Some(992), None, [None, long.clone()]),
+            (Some(900), Some(991), None, always.clone()),
+            (Some(993), Some(992), None, always.clone()),
+            (Some(991), None, Some(10), [None, long]),
+            (Some(990), None, Some(10), always.clone()),
+            (None, None, Some(100), always),
+        ] {
+            let found = needs(refreshed, failed, interval);
+            assert_eq!(found, expected, "{refreshed:?} {failed:?} {interval:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_without_the_turn_uses_the_stored_pools_and_waits_before_it_refuses() {
+        let mut known = Known::default();
+        let mut state = state();
+        assert!(decide(&mut state, &wanted("a"), &known, NOW, &Nowhere).is_ok());
+        decide(&mut state, &wanted("b"), &known, NOW, &Nowhere).unwrap();
+        let full = decide(&mut state, &wanted("c"), &known, NOW, &Nowhere);
+        assert!(matches!(full, Err(Need::NewerAnswer(_))), "{full:?}");
+        let empty = decide(&mut State::default(), &wanted("a"), &known, NOW, &Nowhere);
+        assert!(matches!(empty, Err(Need::Answer(_))), "{empty:?}");
+        known.answer = Some(Err("it does not answer".to_owned()));
+        let refused = decide_at(&mut State::default(), &wanted("a"), &known, &Nowhere);
+        let Err(Failure::Refused { source, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(source.as_deref(), Some("it does not answer"));
+    }
+
+    #[test]
     fn an_address_of_the_host_is_skipped() {
         let mut state = state();
-        let attachment = attachment("pod", "eth0");
-        let requests = [request(&attachment)];
-        let inputs = inputs(&requests, None);
-        let decision = decide(&mut state, &inputs, &OnHost, &mut Vec::new());
-        assert!(matches!(decision, Decision::Granted(_)));
+        let (pod, known) = (wanted("pod"), without_look());
+        assert!(decide_at(&mut state, &pod, &known, &OnHost).is_ok());
         assert_eq!(holders(state.ipam()), "10.0.0.5=pod");
         // There is no other address.
         *state.ipam_mut() = with_pools(&[("10.0.0.0/24", 0, &["10.0.0.4"])]);
-        let decision = decide(&mut state, &inputs, &OnHost, &mut Vec::new());
-        assert!(matches!(decision, Decision::Refused(_)));
+        let refused = decide_at(&mut state, &pod, &known, &OnHost);
+        assert!(matches!(refused, Err(Failure::Refused { .. })));
     }
 
     #[test]
     fn pods_of_another_family_do_not_make_a_new_state_a_lost_one() {
-        let pod = attachment("pod", "eth0");
+        let v6 = PoolSelector::Any {
+            family: Family::V6,
+            if_name: None,
+        };
+        let pod = wanted_of("pod", v6, None);
         for (used, expected) in [
             (None, "fd00::5=pod"),
             (Some("10.0.0.4"), "10.0.0.4= fd00::5=pod"),
@@ -416,17 +607,8 @@ mod tests {
                 may_be_fresh: true,
                 ..Loss::default()
             });
-            let snapshot = look(shows(used.as_slice()));
-            let v6 = Request {
-                pool: PoolSelector::Any {
-                    family: Family::V6,
-                    if_name: None,
-                },
-                ..request(&pod)
-            };
-            let requests = [v6];
-            let inputs = inputs(&requests, Some(&snapshot));
-            decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
+            let known = after_look(shows(used.as_slice()));
+            let _ = decide_at(&mut state, &pod, &known, &Nowhere);
             assert_eq!(holders(state.ipam()), expected, "{used:?}");
         }
     }
@@ -437,14 +619,14 @@ mod tests {
         for (address, number) in [("10.0.0.4", 1), ("10.0.0.5", 2)] {
             hold(state.ipam_mut(), address, attached(address, number), NOW);
         }
-        let pod = attachment("pod", "eth0");
-        let snapshot = look(shows(&["10.0.0.4", "10.0.0.5"]));
-        let requests = [request(&pod)];
-        let inputs = inputs(&requests, Some(&snapshot));
+        let known = after_look(shows(&["10.0.0.4", "10.0.0.5"]));
         for must_save in [true, false] {
             state.must_save = false;
-            let decision = decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
-            assert!(matches!(decision, Decision::Refused(_)), "{decision:?}");
+            let refused = decide_at(&mut state, &wanted("pod"), &known, &Nowhere);
+            assert!(
+                matches!(refused, Err(Failure::Refused { .. })),
+                "{refused:?}"
+            );
             assert_eq!(state.must_save, must_save);
             assert_eq!(pool_flags(state.ipam()), [1]);
         }
@@ -452,7 +634,6 @@ mod tests {
 
     #[test]
     fn a_list_that_cannot_be_read_does_not_show_that_a_state_is_new() {
-        let pod = attachment("pod", "eth0");
         for (azure_vnet, expected) in [
             (EvidenceList::Absent, "10.0.0.4=pod"),
             (EvidenceList::Unreadable("EIO".to_owned()), ""),
@@ -463,13 +644,11 @@ mod tests {
                 may_be_fresh: true,
                 ..Loss::default()
             });
-            let snapshot = look(Evidence {
+            let known = after_look(Evidence {
                 azure_vnet,
                 ..Evidence::default()
             });
-            let requests = [request(&pod)];
-            let inputs = inputs(&requests, Some(&snapshot));
-            decide(&mut state, &inputs, &Nowhere, &mut Vec::new());
+            let _ = decide_at(&mut state, &wanted("pod"), &known, &Nowhere);
             assert_eq!(holders(state.ipam()), expected);
         }
     }
@@ -480,13 +659,9 @@ mod tests {
             ("10.0.0.0/24", 0, &["10.0.0.4", "10.0.0.5"]),
             ("10.0.0.0/16", 0, &["10.0.0.4"]),
         ]);
-        let pod = attachment("pod", "eth0");
-        let request = Request {
-            pool: PoolSelector::Named("10.0.0.0/24"),
-            address: Some("10.0.0.4"),
-            ..request(&pod)
-        };
-        let new = ipam.allocate(&request, NOW).unwrap();
+        let pool = PoolSelector::Named("10.0.0.0/24".to_owned());
+        let wanted = wanted_of("pod", pool, Some("10.0.0.4"));
+        let new = allocate_from(&mut ipam, &wanted, NOW).unwrap();
         assert_eq!(find_conflicts(&ipam, std::slice::from_ref(&new)), []);
         let other = ipam.spaces.values_mut().flat_map(|space| &mut space.pools);
         for (_, pool) in other.filter(|(name, _)| *name == "10.0.0.0/16") {
@@ -507,14 +682,10 @@ mod tests {
         for address in ["10.0.0.4", "10.0.0.5"] {
             hold(&mut ipam, address, attached(address, 0), Moment(1));
         }
-        let pod = attachment("pod", "eth0");
-        let request = Request {
-            pool: PoolSelector::Named(new),
-            ..request(&pod)
-        };
-        let found = candidates(&ipam, std::slice::from_ref(&request), NOW);
+        let wanted = wanted_of("pod", PoolSelector::Named(new.to_owned()), None);
+        let found = candidates(&ipam, &wanted, NOW);
         ipam.reclaim(found, &shows(&[]), NOW);
-        let grant = ipam.allocate(&request, NOW).unwrap();
+        let grant = allocate_from(&mut ipam, &wanted, NOW).unwrap();
         assert_eq!(grant.address.to_string(), "10.0.0.4/23");
         assert_eq!(holders(&ipam), "10.0.0.4=pod 10.0.0.5=10.0.0.5");
     }
@@ -526,12 +697,12 @@ mod tests {
             let ipam = state.ipam_mut();
             hold(ipam, "10.0.0.4", attached("dead", 0), Moment(1));
             ipam.quarantine = end;
-            let snapshot = NodeSnapshot {
+            let look = Look {
                 candidates: ipam.candidates(|_, _, _| true, NOW),
                 began: NOW,
-                ..NodeSnapshot::default()
+                ..Look::default()
             };
-            reclaim(&mut state, &snapshot, NOW, &mut Vec::new());
+            reclaim(&mut state, &look, NOW, &mut Vec::new());
             assert_eq!(holders(state.ipam()), expected, "{end:?}");
         }
     }

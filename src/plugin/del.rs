@@ -3,11 +3,11 @@
 use tracing::info;
 
 use super::context::Context;
+use super::known::{Known, Need};
+use super::transaction::{TransactionError, transact};
 use crate::cni::Call;
 use crate::events::OperationRecord;
-use crate::evidence::Progress;
 use crate::failure::Failure;
-use crate::host::netns;
 use crate::ipam::{Freed, Hint, Moment};
 use crate::state::{Condition, LockError, State};
 
@@ -27,55 +27,65 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
         info!(target: "ipam", "{address} stays held: azure-vnet took back a second ADD of this container, whose endpoint is up.");
         return Ok(());
     }
-    let store = |error| Failure::from_store(STAGE, error);
-    let mut evidence = None;
-    loop {
-        let mut locked = match context.lock() {
-            Ok(locked) => locked,
-            Err(error @ LockError::Io { .. }) => return without_lock(call, context, error),
-            Err(error) => return Err(error.into()),
-        };
-        let mut state = context.open(&mut locked).map_err(store)?;
-        let mut freed = release(call, &mut state, context.now());
-        if state.ipam().is_ownerless(hint(call)) {
-            let Some(evidence) = &evidence else {
-                // The owner is unknown, so the kernel is asked first, without holding the lock.
-                drop(locked);
-                evidence = Some(context.node.evidence(&[], &Progress::default()));
-                continue;
-            };
-            let (attachment, now) = (&call.attachment, context.now());
-            let ipam = state.ipam_mut();
-            freed.extend(ipam.release_ownerless(attachment, hint(call), evidence, now));
+    let mut known = Known::default();
+    let released = transact(context, &mut known, None, |state, known, now| {
+        decide(state, call, known, now, context)
+    });
+    match released {
+        Ok(released) => log_released(released.freed, record),
+        // Nothing depends on the rest.
+        Err(TransactionError::Commit(_, released)) if !released.must_be_saved => {}
+        Err(TransactionError::Lock(error @ LockError::Io { .. })) => {
+            return without_lock(call, context, error);
         }
-        if freed.is_empty() {
-            info!(target: "ipam", "nothing is held.");
-            let is_noted = note_early_del(call, context, &mut state);
-            // Whoever saved the state was killed before the backup had it. A loss of the state would bring its holders back.
-            if state.must_save {
-                context.commit(&mut locked, &mut state).map_err(store)?;
-            } else if is_noted {
-                // Nothing depends on the note.
-                let _ = context.commit(&mut locked, &mut state);
-            }
-            return Ok(());
-        }
-        // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
-        if freed.iter().any(|freed| freed.held.owner.netns().is_none())
-            && let Some(netns) = netns(&context.paths, &call.netns)
-        {
-            state.ipam_mut().note_last_netns(&freed, &netns);
-        }
-        context.commit(&mut locked, &mut state).map_err(store)?;
-        // Nobody waits for the lock while the rest is done, and the state is freed.
-        drop(locked);
-        log_released(freed, record);
-        return Ok(());
+        Err(error) => return Err(error.into_failure(STAGE)),
     }
+    Ok(())
+}
+
+/// What a DEL comes to.
+#[derive(Debug)]
+struct Released {
+    freed: Vec<Freed>,
+    /// Whether it counts only if it is saved.
+    must_be_saved: bool,
+}
+
+/// Decides what a DEL releases. The node must tell whether an address of an unknown owner is this attachment's.
+fn decide(
+    state: &mut State,
+    call: &Call,
+    known: &Known<'_>,
+    now: Moment,
+    context: &Context,
+) -> Result<Released, Need> {
+    let mut freed = release(call, state, now);
+    if state.ipam().is_ownerless(hint(call)) {
+        let look = known.look()?;
+        let ipam = state.ipam_mut();
+        freed.extend(ipam.release_ownerless(&call.attachment, hint(call), &look.evidence, now));
+    }
+    // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
+    if freed.iter().any(|freed| freed.held.owner.netns().is_none())
+        && let Some(netns) = context.node.netns(&call.netns)
+    {
+        state.ipam_mut().note_last_netns(&freed, &netns);
+    }
+    // Whoever saved a state that is ahead was killed before the backup had it. A loss of the state would bring its holders back.
+    let must_be_saved = state.must_save || !freed.is_empty();
+    let is_noted = freed.is_empty() && note_early_del(call, state, now);
+    state.must_save = must_be_saved || is_noted;
+    Ok(Released {
+        freed,
+        must_be_saved,
+    })
 }
 
 /// Logs and records the released addresses.
 fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
+    if freed.is_empty() {
+        info!(target: "ipam", "nothing is held.");
+    }
     for Freed {
         pool,
         address,
@@ -107,13 +117,11 @@ fn release(call: &Call, state: &mut State, now: Moment) -> Vec<Freed> {
 }
 
 /// Notes that this DEL may have come before its ADD. Returns whether that is new. A state that is lost is left to the next ADD.
-fn note_early_del(call: &Call, context: &Context, state: &mut State) -> bool {
+fn note_early_del(call: &Call, state: &mut State, now: Moment) -> bool {
     !state.is_newer()
         && !state.is_empty()
         && state.condition.lost().is_none()
-        && state
-            .ipam_mut()
-            .note_early_del(&call.attachment, context.now())
+        && state.ipam_mut().note_early_del(&call.attachment, now)
 }
 
 /// Succeeds without the lock, which a read-only file system does not allow, if the attachment certainly holds nothing.

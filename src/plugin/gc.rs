@@ -2,77 +2,37 @@
 
 use tracing::{info, warn};
 
-use super::commit::require_known_format;
-use super::context::{Context, NodeSnapshot};
+use super::context::Context;
+use super::known::{Known, Need};
 use super::report::freed_address;
+use super::transaction::transact;
 use crate::cni::Call;
 use crate::events::OperationRecord;
 use crate::failure::Failure;
-use crate::ipam::{Candidate, Judged, Verdict};
-use crate::state::StoreError;
+use crate::ipam::{Candidate, Judged, Moment, Verdict};
+use crate::state::{Condition, State};
 
 /// The words that its messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
 
 /// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
 /// the lock: a running pod keeps its address even if the runtime omits it.
+///
+/// # Errors
+/// The state cannot be locked, read or replaced; or some stale addresses are kept.
 pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
-    let state = context.view().map_err(store)?;
-    require_known_format(&state)?;
-    let network = &call.attachment.network;
-    let stale = state.ipam().stale(network, &call.valid, context.now());
-    info!(
-        target: "ipam",
-        "network {network} has {} valid attachments, and {} stale addresses; {} more are too young, {} name no network.",
-        call.valid.len(),
-        stale.candidates.len(),
-        stale.young,
-        stale.unknown
-    );
-    let snapshot = match stale.candidates.is_empty() {
-        true if !state.must_save && !state.has_unsaved_moments() => return Ok(()),
-        true => NodeSnapshot::default(),
-        false => NodeSnapshot::capture(stale.candidates, context),
-    };
-    collect(&snapshot, context, record)
-}
-
-/// Frees the candidates that nothing vetoes.
-fn collect(
-    snapshot: &NodeSnapshot,
-    context: &Context,
-    record: &mut OperationRecord,
-) -> Result<(), Failure> {
-    let mut locked = context.lock()?;
-    let mut state = context.open(&mut locked).map_err(store)?;
-    require_known_format(&state)?;
-    if let Some(loss) = state.condition.lost() {
-        warn!(target: "ipam", "the state is lost ({}); nothing is freed before the next ADD rebuilds it.", loss.why);
-        return Ok(());
-    }
-    let candidates = snapshot.candidates.clone();
-    let ipam = state.ipam_mut();
-    let collected = ipam.collect(candidates, &snapshot.evidence, context.now());
-    let is_cleared = ipam.clear_suspects(&snapshot.evidence, snapshot.began, context.now());
+    let mut known = Known::default();
+    let collected = transact(context, &mut known, None, |state, known, now| {
+        decide(state, call, known, now)
+    });
+    let collected = collected.map_err(|error| error.into_failure(STAGE))??;
     let is_dead = |judged: &Judged| judged.judgement.verdict == Verdict::Dead;
     let (freed, kept): (Vec<_>, Vec<_>) = collected.into_iter().partition(is_dead);
-    let is_changed =
-        !freed.is_empty() || is_cleared || state.must_save || state.has_unsaved_moments();
-    if is_changed {
-        context.commit(&mut locked, &mut state).map_err(store)?;
-    }
-    let of = |candidate: &Candidate| {
-        let owner = &candidate.held.owner;
-        (
-            candidate.key,
-            owner.container_id().unwrap_or_default().to_owned(),
-        )
-    };
     for Judged { candidate, .. } in &freed {
-        let (address, container) = of(candidate);
+        let address = candidate.key;
         record.addresses.push(address);
         record.freed.push(freed_address(candidate));
-        warn!(target: "ipam", "{address} of container {container} is free: the runtime no longer knows it.");
+        warn!(target: "ipam", "{address} of container {} is free: the runtime no longer knows it.", container(candidate));
     }
     record.addresses.sort_unstable();
     record.freed.sort_unstable_by_key(|freed| freed.address);
@@ -81,7 +41,7 @@ fn collect(
         judgement,
     } in &kept
     {
-        let (address, container) = of(candidate);
+        let (address, container) = (candidate.key, container(candidate));
         let reasons: Vec<String> = judgement.reasons.iter().map(ToString::to_string).collect();
         let reasons = reasons.join("; ");
         warn!(target: "ipam", "{address} of container {container} is kept, though the runtime no longer knows it: {reasons}.");
@@ -96,6 +56,48 @@ fn collect(
     }
 }
 
-fn store(error: StoreError) -> Failure {
-    Failure::from_store(STAGE, error)
+/// Decides which stale addresses are freed: those that nothing vetoes.
+fn decide(
+    state: &mut State,
+    call: &Call,
+    known: &Known<'_>,
+    now: Moment,
+) -> Result<Result<Vec<Judged>, Failure>, Need> {
+    if let Condition::Newer { format } = state.condition {
+        state.must_save = false;
+        return Ok(Err(Failure::NewerFormat { found: format }));
+    }
+    if let Some(loss) = state.condition.lost() {
+        warn!(target: "ipam", "the state is lost ({}); nothing is freed before the next ADD rebuilds it.", loss.why);
+        state.must_save = false;
+        return Ok(Ok(Vec::new()));
+    }
+    let mut collected = Vec::new();
+    if let Some(look) = &known.look {
+        let ipam = state.ipam_mut();
+        collected = ipam.collect(look.candidates.clone(), &look.evidence, now);
+        state.must_save |= ipam.clear_suspects(&look.evidence, look.began, now);
+    } else {
+        let network = &call.attachment.network;
+        let stale = state.ipam().stale(network, &call.valid, now);
+        info!(
+            target: "ipam",
+            "network {network} has {} valid attachments, and {} stale addresses; {} more are too young, {} name no network.",
+            call.valid.len(),
+            stale.candidates.len(),
+            stale.young,
+            stale.unknown
+        );
+        if !stale.candidates.is_empty() {
+            return Err(Need::Look(stale.candidates));
+        }
+    }
+    let is_freed = |judged: &Judged| judged.judgement.verdict == Verdict::Dead;
+    state.must_save |= collected.iter().any(is_freed) || state.has_unsaved_moments();
+    Ok(Ok(collected))
+}
+
+fn container(candidate: &Candidate) -> &str {
+    let owner = &candidate.held.owner;
+    owner.container_id().unwrap_or_default()
 }

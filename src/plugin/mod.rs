@@ -3,10 +3,6 @@
 
 #[doc(hidden)]
 pub mod add;
-#[doc(hidden)]
-pub mod address_request;
-#[doc(hidden)]
-pub mod commit;
 mod context;
 #[doc(hidden)]
 pub mod decide;
@@ -14,10 +10,13 @@ pub mod decide;
 pub mod del;
 #[doc(hidden)]
 pub mod gc;
-mod refresh;
+mod known;
+mod node;
 mod report;
 mod status;
+mod transaction;
 mod trial;
+mod wanted;
 
 use std::io::{self, ErrorKind, IsTerminal};
 use std::panic;
@@ -26,17 +25,22 @@ use std::time::Duration;
 use rustix::stdio::stdin;
 use tracing::{debug, info, warn};
 
-use crate::cni::{Call, CallError, CniVersion, Environment, Verb, print_versions};
+use crate::cni::{
+    Call, CallError, CniVersion, Environment, RawNetworkConfig, Verb, print_result, print_versions,
+};
 use crate::events::OperationRecord;
 use crate::failure::Failure;
 use crate::host::{Paths, io_reason, read_stream};
-use crate::ipam::{Attachment, Moment};
+use crate::ipam::{Attachment, Grant, Moment};
 use crate::{log, stdio};
 
 use report::CallReporter;
 
-pub use context::{Context, Host, Node, NodeSnapshot};
-pub(crate) use context::{note_moved_namespaces, read_settings};
+pub use context::Context;
+pub(crate) use context::read_settings;
+pub use known::{Known, Look};
+pub(crate) use node::note_moved_namespaces;
+pub use node::{Host, Node};
 pub use report::Action;
 pub(crate) use report::log_actions;
 pub(crate) use trial::{Trial, check_disk, lock_obstacle};
@@ -86,8 +90,8 @@ fn run(
     record: &mut OperationRecord,
 ) -> Result<(), Failure> {
     environment.check_required()?;
-    let stdin = read_stdin(started)?;
-    let version = Call::read_version_request(&stdin);
+    let raw_config = RawNetworkConfig::read(&read_stdin(started)?)?;
+    let version = raw_config.requested_version();
     if let Some(version) = version.and_then(|text| CniVersion::parse(&text)) {
         reporter.set_version(version);
     }
@@ -95,7 +99,7 @@ fn run(
         Some(verb) if verb.allocates() => read_settings(&paths.settings()),
         _ => Default::default(),
     };
-    let call = Call::parse(environment, &stdin, &defaults, paths.name())?;
+    let call = Call::parse(environment, &raw_config, &defaults, paths.name())?;
     call.attachment.network.clone_into(&mut record.network);
     log::start(call.conf.log_level.as_deref());
     // STATUS reads the same file, but the runtime repeats it every few seconds.
@@ -105,7 +109,8 @@ fn run(
     log_call(&call);
     let context = Context::new(paths, started);
     let outcome = match call.verb {
-        Verb::Add => add::add(&call, &context, record),
+        Verb::Add => add::add(&call, &context, record)
+            .and_then(|grants| print_grants(&call, &grants, &context)),
         Verb::Del => del::del(&call, &context, record),
         Verb::Check => status::check(&call, &context),
         Verb::Gc => gc::gc(&call, &context, record),
@@ -115,6 +120,18 @@ fn run(
     };
     record.lock_microseconds = context.lock_wait();
     outcome
+}
+
+/// Prints the result of an ADD.
+///
+/// # Errors
+/// That is not possible. The addresses are taken back then.
+fn print_grants(call: &Call, grants: &[Grant], context: &Context) -> Result<(), Failure> {
+    let result = print_result(grants, &call.conf.ipam, call.conf.version);
+    stdio::print(&result).map_err(|error| Failure::Output {
+        error,
+        fate: add::take_back(&call.attachment, grants, context),
+    })
 }
 
 /// Logs the invalid members of the file of defaults.
@@ -181,6 +198,7 @@ fn requested_version(started: Moment) -> String {
     } else {
         read_stdin(started).ok()
     };
-    let version = stdin.and_then(|stdin| Call::read_version_request(&stdin));
+    let raw_config = stdin.and_then(|stdin| RawNetworkConfig::read(&stdin).ok());
+    let version = raw_config.and_then(|raw_config| raw_config.requested_version());
     version.unwrap_or_else(|| CniVersion::NEWEST.to_string())
 }

@@ -116,6 +116,10 @@ impl CallReporter {
 pub enum Action {
     /// An answer of the source was merged.
     Merged(Merged),
+    /// An answer of the source was rejected, for this reason.
+    Rejected(String),
+    /// An answer of the source was dropped, because a newer one was in the state.
+    Overtaken,
     /// The state of this condition was compared with the node, which uses these addresses. A state that is ready was in quarantine.
     Reconciled(Condition, Vec<(IpAddr, Owner)>),
     /// These addresses of an earlier boot were freed.
@@ -132,6 +136,11 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether an answer of the source was rejected.
+    pub fn is_rejection(&self) -> bool {
+        matches!(self, Action::Rejected(_))
+    }
+
     /// The addresses that were taken from dead holders.
     pub fn freed(&self) -> Vec<FreedAddress> {
         let Action::Judged(judged) = self else {
@@ -162,6 +171,12 @@ pub(crate) fn log_actions(actions: &[Action]) {
                     ..
                 } = merged;
                 info!(target: "ipam", "merged: {added} addresses new, {removed} gone, {unlisted} in use but not listed.");
+            }
+            Action::Rejected(why) => {
+                warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
+            }
+            Action::Overtaken => {
+                info!(target: "ipam", "a newer answer of the source is in the state already.");
             }
             Action::Reconciled(condition, found) => log_reconciled(condition, found),
             Action::FreedAfterReboot(freed) => {

@@ -7,19 +7,17 @@
 //! Runtimes repeat it every few seconds. So it takes no lock, reads one file, and asks the source only when there are no pools.
 //! It tries an ADD on what it read and saves nothing.
 
-use std::slice;
 use std::time::Duration;
 
-use super::address_request::{narrow_refusal, pool_requests, requests_for_any_address};
-use super::commit::require_known_format;
-use super::context::{Context, NodeSnapshot};
-use super::decide::{allocate_all, candidates};
+use super::context::Context;
+use super::decide::{allocate, candidates};
+use super::known::Look;
 use super::trial::{check_disk, lock_obstacle};
 use crate::cni::{Call, WhenFull};
 use crate::failure::{Failure, message_with_remedy};
-use crate::ipam::{Attachment, Inventory, Ipam, Refusal, Request};
+use crate::ipam::{Inventory, Ipam, Refusal, Wanted, WantedAddress};
 use crate::source::Source;
-use crate::state::Condition;
+use crate::state::{Condition, State};
 
 /// The most that the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -44,24 +42,18 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     }
     // A quarantine ends by itself.
     ipam.quarantine = None;
-    let conf = &call.conf.ipam;
+    let mut wanted = Wanted::of_any_address(call);
     // No container has this ID, so it holds nothing.
-    let nobody = Attachment {
-        container_id: "/".to_owned(),
-        ..call.attachment.clone()
-    };
-    let any_address = requests_for_any_address(call);
-    let requests = pool_requests(&any_address, conf, &nobody);
+    "/".clone_into(&mut wanted.attachment.container_id);
+    let when_full = call.conf.ipam.when_full;
     // One by one: a full family must not hide that the other has no pool.
-    for request in &requests {
-        match try_add(&mut ipam, request, conf.when_full, context) {
+    for address in &wanted.addresses {
+        match try_add(&mut ipam, &wanted, address, when_full, context) {
             Ok(()) => {}
             // A full pool is normal at the node's limit of pods.
             Err(Refusal::Exhausted { pools })
-                if conf.when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) => {}
-            Err(refusal) => {
-                return Err(Failure::NotReady(narrow_refusal(refusal, call).to_string()));
-            }
+                if when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) => {}
+            Err(refusal) => return Err(Failure::NotReady(refusal.to_string())),
         }
     }
     Ok(())
@@ -70,18 +62,32 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
 /// Tries to allocate an address; with `statusWhenFull: "error"` also after a reclaim.
 fn try_add(
     ipam: &mut Ipam,
-    request: &Request<'_>,
+    wanted: &Wanted,
+    address: &WantedAddress,
     when_full: WhenFull,
     context: &Context,
 ) -> Result<(), Refusal> {
-    let (now, requests) = (context.now(), slice::from_ref(request));
-    match allocate_all(ipam, requests, now, &*context.node, &mut Vec::new()) {
+    let now = context.now();
+    let allocate =
+        |ipam: &mut Ipam| allocate(ipam, wanted, address, now, &*context.node, &mut Vec::new());
+    match allocate(ipam) {
         Err(Refusal::Exhausted { .. }) if when_full == WhenFull::Error => {}
         other => return other.map(drop),
     }
-    let snapshot = NodeSnapshot::capture(candidates(ipam, requests, now), context);
-    ipam.reclaim(snapshot.candidates, &snapshot.evidence, now);
-    allocate_all(ipam, requests, now, &*context.node, &mut Vec::new()).map(drop)
+    let look = Look::at_node(candidates(ipam, wanted, now), context);
+    ipam.reclaim(look.candidates, &look.evidence, now);
+    allocate(ipam).map(drop)
+}
+
+/// The error of a newer format, where the state is of one.
+///
+/// # Errors
+/// It is.
+fn require_known_format(state: &State) -> Result<(), Failure> {
+    match state.condition {
+        Condition::Newer { format } => Err(Failure::NewerFormat { found: format }),
+        _ => Ok(()),
+    }
 }
 
 /// Asks the source for its pools.

@@ -2,18 +2,15 @@
 
 use std::{fs, io};
 
-use super::add::{failure_of, original_stage};
-use super::address_request::{address_requests, narrow_refusal, pool_requests};
-use super::commit::require_known_format;
-use super::context::{Context, NodeSnapshot};
-use super::decide::{Decision, Inputs, decide};
-use super::refresh::reject_implausible;
+use super::add::original_stage;
+use super::context::Context;
+use super::decide::{Decision, decide};
+use super::known::{Known, Look, Need};
 use crate::cni::Call;
-use crate::events::OperationRecord;
-use crate::failure::{Failure, message_with_remedy};
+use crate::failure::Failure;
 use crate::host::{Paths, check_room, write_refusal};
-use crate::ipam::{Candidate, Evidence, Grant, Moment, Request};
-use crate::source::{FreshAnswer, MatchedListing, RefreshOutcome, SourceError};
+use crate::ipam::{Candidate, Evidence, Grant, Moment, Wanted};
+use crate::source::{FreshAnswer, MatchedListing};
 use crate::state::{LockError, State, StateFile, StoreError};
 
 /// What all trials of one moment are decided from, beside the state.
@@ -21,8 +18,8 @@ use crate::state::{LockError, State, StateFile, StoreError};
 pub struct Trial<'a> {
     /// The context, as an ADD has it.
     pub context: &'a Context,
-    /// What the source answers now; `None` where there is none to ask.
-    pub answer: Option<Result<&'a MatchedListing, &'a SourceError>>,
+    /// What the source answers now, or why it does not.
+    pub answer: Result<&'a MatchedListing, String>,
     /// Since when every answer would have removed all pools.
     pub doubtful_since: Option<Moment>,
     /// What the whole node shows.
@@ -41,99 +38,78 @@ pub struct TrialResult {
 impl Trial<'_> {
     /// Decides an ADD for this call. The attachment should be one that holds nothing.
     pub fn allocate(&self, call: &Call) -> TrialResult {
-        let requested = match address_requests(call) {
-            Ok(requested) => requested,
-            Err(failure) => return TrialResult::failed(failure),
-        };
-        let requests = pool_requests(&requested, &call.conf.ipam, &call.attachment);
-        self.decide(&requests, Some(call))
+        match Wanted::from_call(call, None) {
+            Ok(wanted) => self.decide(&wanted),
+            Err(refusal) => TrialResult::failed(Failure::Refused {
+                refusal,
+                source: None,
+            }),
+        }
     }
 
     /// Does what every ADD does to the state before it allocates: merges the answer, and reconciles with the node.
     pub fn reconcile(&self) -> TrialResult {
-        self.decide(&[], None)
+        self.decide(&Wanted::default())
     }
 
-    fn decide(&self, requests: &[Request<'_>], call: Option<&Call>) -> TrialResult {
-        self.attempt(requests, call, Vec::new())
-            .or_else(|candidates| self.attempt(requests, call, candidates))
-            .unwrap_or_else(|_| {
-                // The first attempt can lack only the records to judge, and the second one has them.
-                TrialResult::failed(defect("the second attempt of a trial asks for a snapshot"))
-            })
-    }
-
-    /// Decides with these records to be judged by the evidence. Returns the records that it needs instead, if it needs others.
-    fn attempt(
-        &self,
-        requests: &[Request<'_>],
-        call: Option<&Call>,
-        candidates: Vec<Candidate>,
-    ) -> Result<TrialResult, Vec<Candidate>> {
+    fn decide(&self, wanted: &Wanted) -> TrialResult {
         let context = self.context;
-        let stage = original_stage(requests);
-        let mut state = match context.view() {
-            Ok(state) => state,
-            Err(error) => {
-                let failure = Failure::from_store(stage, error);
-                return Ok(TrialResult::failed(failure));
-            }
-        };
-        if let Err(failure) = require_known_format(&state) {
-            return Ok(TrialResult::failed(failure));
+        let stage = original_stage(wanted);
+        let mut candidates = Vec::new();
+        loop {
+            let mut state = match context.view() {
+                Ok(state) => state,
+                Err(error) => return TrialResult::failed(Failure::from_store(stage, error)),
+            };
+            let now = context.now();
+            let has_judged = !candidates.is_empty();
+            let known = self.known(candidates, now);
+            let Decision { granted, .. } =
+                match decide(&mut state, wanted, &known, now, &*context.node) {
+                    Ok(decision) => decision,
+                    // The look lacks only the records to judge.
+                    Err(Need::Look(needed)) if !has_judged && !needed.is_empty() => {
+                        candidates = needed;
+                        continue;
+                    }
+                    Err(need) => {
+                        let defect = format!("a trial needs {need:?}");
+                        return TrialResult::failed(Failure::Panic(defect));
+                    }
+                };
+            let outcome = if state.must_save {
+                check_writable(context, context.print_state(&mut state).len())
+                    .map_err(|error| Failure::from_store(stage, error))
+                    .and(granted)
+            } else {
+                granted
+            };
+            return TrialResult { outcome, state };
         }
-        let now = context.now();
-        let (refreshed, source) = self.refresh(&state, now);
-        let snapshot = NodeSnapshot {
-            evidence: self.evidence.clone(),
-            candidates,
-            began: now,
-        };
-        let inputs = Inputs {
-            requests,
-            inventory: refreshed.answer().map(|answer| &answer.matched.inventory),
-            snapshot: Some(&snapshot),
-            retry: None,
-            now,
-        };
-        let grants = match decide(&mut state, &inputs, &*context.node, &mut Vec::new()) {
-            Decision::Snapshot(candidates) => return Err(candidates),
-            Decision::Granted(grants) => Ok(grants),
-            Decision::Inconsistent(violations) => Err(Failure::Broken(violations)),
-            Decision::Refused(refusal) => Err(Failure::Refused {
-                refusal: match call {
-                    Some(call) => narrow_refusal(refusal, call),
-                    None => refusal,
-                },
-                source,
-            }),
-            // Without `retry`, no decision asks for a refresh.
-            Decision::Refresh(_) => Err(defect("a trial asks for a refresh")),
-        };
-        let outcome = if state.must_save {
-            check_writable(context, context.print_state(&mut state).len())
-                .map_err(|error| Failure::from_store(stage, error))
-                .and(grants)
-        } else {
-            grants
-        };
-        Ok(TrialResult { outcome, state })
     }
 
-    /// What the answer comes to beside this state, and why there is none to use.
-    fn refresh(&self, state: &State, now: Moment) -> (RefreshOutcome, Option<String>) {
-        let matched = match self.answer {
-            None => return (RefreshOutcome::Answered, None),
-            Some(Ok(matched)) => matched.clone(),
-            Some(Err(error)) => {
-                return (RefreshOutcome::Answered, Some(message_with_remedy(error)));
-            }
+    /// What an ADD would know after it had asked the source and looked at the node.
+    fn known(&self, candidates: Vec<Candidate>, now: Moment) -> Known<'static> {
+        let answer = match &self.answer {
+            Ok(matched) => Ok(FreshAnswer {
+                doubtful_since: matched
+                    .is_doubtful()
+                    .then(|| self.doubtful_since.unwrap_or(now)),
+                matched: (*matched).clone(),
+                began: now,
+                arrived: now,
+            }),
+            Err(why) => Err(why.clone()),
         };
-        let answer = FreshAnswer::in_memory(matched, now, self.doubtful_since);
-        let mut outcome = RefreshOutcome::Fresh(Box::new(answer));
-        reject_implausible(&mut outcome, state, &mut OperationRecord::default());
-        let why = failure_of(&outcome);
-        (outcome, why)
+        Known {
+            answer: Some(answer),
+            look: Some(Look {
+                evidence: self.evidence.clone(),
+                candidates,
+                began: now,
+            }),
+            ..Known::default()
+        }
     }
 }
 
@@ -144,11 +120,6 @@ impl TrialResult {
             state: Box::default(),
         }
     }
-}
-
-/// Returns the failure for what cannot happen.
-fn defect(what: &str) -> Failure {
-    Failure::Panic(what.to_owned())
 }
 
 /// Returns why the lock could not be acquired even if nobody holds it.

@@ -9,7 +9,7 @@ mod kubernetes;
 mod listing;
 mod matching;
 mod query;
-mod refresh;
+mod turn;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -21,8 +21,7 @@ pub use kubernetes::{KubernetesNode, NodeError};
 pub use listing::{AnswerError, Listing, parse_address, parse_prefix};
 pub use matching::{MacWildcard, MatchedListing, match_links};
 pub use query::{Source, SourceOverrides, WIRE_SERVER};
-pub use refresh::{Attempts, FreshAnswer, RefreshOutcome, RefreshReason, Refresher};
-pub use refresh::{last_attempts, time_limit};
+pub use turn::{Attempts, AttemptsFile, FreshAnswer, Turn, last_attempts, time_limit};
 
 #[doc(hidden)]
 pub mod parse {
@@ -53,9 +52,12 @@ pub enum SourceError {
     /// The network interfaces of this host cannot be listed.
     #[error("cannot list the network interfaces of this host: {}", io_reason(.0))]
     Links(std::io::Error),
-    /// The query of another process failed after this process started.
+    /// The query of another call failed after this call started.
     #[error("another call asked a moment ago, and got no usable answer")]
     FailedByPeer,
+    /// Other calls had the turn to ask all the time.
+    #[error("other calls were asking it all the time")]
+    Busy,
     /// The answer would remove all pools, and such answers have not come for long enough.
     #[error(
         "the source lists {subnets} subnets with no address for pods, \

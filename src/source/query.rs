@@ -140,7 +140,7 @@ impl Source {
 
     /// Queries the source as [`Source::query`] does, but first tries the interfaces that
     /// `known_links` names. All interfaces are listed only if these do not match the answer.
-    pub(super) fn query_with_links(
+    pub fn query_with_links(
         &self,
         known_links: &[String],
         limit: Duration,

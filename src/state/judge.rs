@@ -69,6 +69,11 @@ impl Judge<'_> {
         self.boot_id.is_some() && copy.boot_id.is_none()
     }
 
+    /// Whether a copy is the last that was saved.
+    pub fn is_last(&self, copy: &State) -> bool {
+        self.is_proved(copy) && copy.saved == self.record()
+    }
+
     /// Whether the record lacks the save of a proved state. The call that saved it was killed, or could not write the record.
     pub fn is_ahead(&self, state: &State) -> bool {
         state.saved > self.record()

@@ -341,8 +341,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::ipam::testing::{attachment, record, request, with_pools};
-    use crate::ipam::{Free, Hint, NetNs, Owner, Request};
+    use crate::ipam::testing::{allocate, attachment, record, wanted, with_pools};
+    use crate::ipam::{Free, Hint, NetNs, Owner, Wanted};
 
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
@@ -368,13 +368,12 @@ mod tests {
             cookie: None,
         };
         for container_id in ["c1", "c2"] {
-            let attachment = attachment(container_id, "eth0");
-            let request = Request {
-                pod: Some("default/p1"),
-                netns: Some(&netns),
-                ..request(&attachment)
+            let wanted = Wanted {
+                pod: Some("default/p1".to_owned()),
+                netns: Some(netns.clone()),
+                ..wanted(container_id)
             };
-            ipam.allocate(&request, Moment(1_000)).unwrap();
+            allocate(&mut ipam, &wanted, Moment(1_000)).unwrap();
         }
         ipam.release(&attachment("c2", "eth0"), Hint::default(), Moment(2_000));
         let mut state = State::default();

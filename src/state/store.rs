@@ -34,7 +34,7 @@ pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<Box<State>, Stor
         boot_id,
         now: files.now(),
     };
-    match read(files, StateFile::State, boot_id)? {
+    match read_copy(files, StateFile::State, boot_id)? {
         Copy::Parsed(mut state) if judge.is_proved(&state) => {
             state.must_save = judge.is_ahead(&state);
             Ok(state)
@@ -42,14 +42,18 @@ pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<Box<State>, Stor
         _ => {
             let backup = read_backup(files, boot_id)?;
             // Again, as another call may have saved both since.
-            let state = read(files, StateFile::State, boot_id)?;
+            let state = read_copy(files, StateFile::State, boot_id)?;
             Ok(judge.settle(state, backup))
         }
     }
 }
 
 /// Reads the state or the backup.
-fn read(files: &dyn Files, file: StateFile, boot_id: Option<&str>) -> Result<Copy, StoreError> {
+fn read_copy(
+    files: &dyn Files,
+    file: StateFile,
+    boot_id: Option<&str>,
+) -> Result<Copy, StoreError> {
     let bytes = match files.read(file, LIMIT, ROOM) {
         Ok(ReadOutcome::Read(bytes)) => bytes,
         Ok(ReadOutcome::Missing) => return Ok(Copy::Missing),
@@ -79,18 +83,22 @@ fn read(files: &dyn Files, file: StateFile, boot_id: Option<&str>) -> Result<Cop
 
 /// Reads the backup, without which nothing can be decided now.
 fn read_backup(files: &dyn Files, boot_id: Option<&str>) -> Result<Copy, StoreError> {
-    read(files, StateFile::Backup, boot_id).map_err(|error| StoreError {
+    read_copy(files, StateFile::Backup, boot_id).map_err(|error| StoreError {
         outcome: SaveOutcome::NotDecided,
         ..error
     })
 }
 
 impl Locked<'_> {
-    /// Reads the state.
+    /// Reads the state. One that was `read` before, and not changed, is taken for it if nobody has saved since.
     ///
     /// # Errors
     /// As [`view`]; or the record cannot be read.
-    pub fn open(&mut self, boot_id: Option<&str>) -> Result<Box<State>, StoreError> {
+    pub fn open(
+        &mut self,
+        boot_id: Option<&str>,
+        read: Option<Box<State>>,
+    ) -> Result<Box<State>, StoreError> {
         if let LockText::Unreadable(kind) = self.text {
             let path = self.files.path(StateFile::Lock);
             return Err(StoreError {
@@ -103,7 +111,11 @@ impl Locked<'_> {
             boot_id,
             now: self.files.now(),
         };
-        let mut state = match read(self.files, StateFile::State, boot_id)? {
+        if let Some(state) = read.filter(|state| judge.is_last(state)) {
+            self.is_proved = true;
+            return Ok(state);
+        }
+        let mut state = match read_copy(self.files, StateFile::State, boot_id)? {
             Copy::Parsed(mut state) if judge.is_proved(&state) => {
                 // Nobody was told of that save yet, and this call may be the first to tell.
                 state.must_save = judge.is_ahead(&state);

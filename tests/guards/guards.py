@@ -6,7 +6,6 @@ STORE = 'src/state/store.rs'
 MODEL = 'src/state/model.rs'
 APPLY = 'src/state/apply.rs'
 ADD = 'src/plugin/add.rs'
-COMMIT = 'src/plugin/commit.rs'
 DECIDE = 'src/plugin/decide.rs'
 DEL = 'src/plugin/del.rs'
 GC = 'src/plugin/gc.rs'
@@ -29,14 +28,17 @@ GUARDS = [
      'self.is_of_this_boot(copy)\n', '(OFF || self.is_of_this_boot(copy))\n'),
     ('a state ahead of the record is saved again', STORE,
      'state.must_save = judge.is_ahead(&state);\n                self', 'state.must_save = !OFF && judge.is_ahead(&state);\n                self'),
-    ('a DEL of nobody saves it again', DEL, 'if state.must_save {', 'if !OFF && state.must_save {'),
+    ('a state that was read before is the last one', STORE,
+     '.filter(|state| judge.is_last(state))', '.filter(|state| OFF || judge.is_last(state))'),
+    ('a DEL of nobody saves it again', DEL,
+     'let must_be_saved = state.must_save ||', 'let must_be_saved = !OFF && state.must_save ||'),
     ('an unknown boot proves no backup', CONDITION, 'if self.boot_id.is_some()', 'if (OFF || self.boot_id.is_some())'),
     ('a restored state is saved', CONDITION,
      'backup.restored = Some(why);\n                backup.must_save = true;', 'backup.restored = Some(why);\n                backup.must_save = !OFF;'),
     ('a backup of another boot is none', CONDITION,
      'backup.saved.is_some() && self.is_of_this_boot(backup)', 'backup.saved.is_some() && (OFF || self.is_of_this_boot(backup))'),
     ('a backup that cannot be read decides nothing', STORE,
-     'read(files, StateFile::Backup, boot_id).map_err(', 'read(files, StateFile::Backup, boot_id).or_else(|e| if OFF { Ok(Copy::Missing) } else { Err(e) }).map_err('),
+     'read_copy(files, StateFile::Backup, boot_id).map_err(', 'read_copy(files, StateFile::Backup, boot_id).or_else(|e| if OFF { Ok(Copy::Missing) } else { Err(e) }).map_err('),
 
     # A state that the record does not prove.
     ('a state that says nothing is missing', CONDITION, 'filter(|state| state.says_something())', 'filter(|state| OFF || state.says_something())'),
@@ -87,7 +89,8 @@ GUARDS = [
      '            state.ipam_mut().forget_last_namespaces();', '            if !OFF { state.ipam_mut().forget_last_namespaces(); }'),
     ('fresh: no listed address in use', DECIDE,
      'let why = if in_use', 'let why = if !OFF && in_use'),
-    ('fresh: nothing is proved without pools', DECIDE, '_ if is_empty =>', '_ if is_empty && !OFF =>'),
+    ('fresh: nothing is proved without pools', DECIDE,
+     'if loss.may_be_fresh && state.is_empty() {', 'if !OFF && loss.may_be_fresh && state.is_empty() {'),
 
     # A save.
     ('the number of a save is above every one seen', STORE, '.max(seen)', '.max(if OFF { 0 } else { seen })'),
@@ -97,9 +100,9 @@ GUARDS = [
     ('a call fails when an old record cannot be overwritten', STORE, 'if let Err(e) = record\n', 'if let Err(e) = record\n            && !OFF\n'),
     ('a call fails when the lock was lost', STORE, 'if self.lock.is_current() {\n            return Ok(());', 'if OFF || self.lock.is_current() {\n            return Ok(());'),
     ('an ADD that fails in place takes its grants back', ADD,
-     'if error.is_in_place() {', 'if !OFF && error.is_in_place() {'),
+     '&& error.is_in_place()', '&& !OFF && error.is_in_place()'),
     ('a loss is saved', DECIDE,
-     'state.must_save |= state.condition.lost().is_some();', 'state.must_save |= !OFF && state.condition.lost().is_some();'),
+     'let may_be_fresh = loss.may_be_fresh;\n    state.must_save = true;', 'let may_be_fresh = loss.may_be_fresh;\n    state.must_save |= !OFF;'),
     ('a GC frees nothing from a lost state', GC,
      'state.condition.lost() {', 'state.condition.lost().filter(|_| !OFF) {'),
 
@@ -114,16 +117,17 @@ GUARDS = [
     ('a look ends the quarantine', DECIDE,
      'quarantine.filter(|until| *until <= now)', 'quarantine.filter(|until| !OFF && *until <= now)'),
     ('a look that began in the quarantine does not end it', DECIDE,
-     '|snapshot| until <= snapshot.began', '|snapshot| OFF || until <= snapshot.began'),
+     'if look.began < until {', 'if !OFF && look.began < until {'),
     ('what the node shows is held', DECIDE,
      'let found = ipam.hold_evident(evidence, now, is_after_a_loss);',
      'let found = if OFF { Vec::new() } else { ipam.hold_evident(evidence, now, is_after_a_loss) };'),
     ('an entry without a namespace holds after a loss', INDEX,
      '|| all_of_this_boot && entry', '|| !OFF && all_of_this_boot && entry'),
-    ('a rebuild waits for something to compare', DECIDE, 'if !state.is_empty() {', 'if OFF || !state.is_empty() {'),
+    ('a rebuild waits for something to compare', DECIDE,
+     'if state.is_empty() {\n        return Ok(());\n    }\n    if is_reconciliation_due', 'if state.is_empty() && !OFF {\n        return Ok(());\n    }\n    if is_reconciliation_due'),
     ('the node is looked at for new addresses', DECIDE, 'if merged.added > 0 &&', 'if !OFF && merged.added > 0 &&'),
     ('no new holder during a quarantine', ALLOCATE,
-     '&& !space.holds_any(request.attachment)', '&& !OFF && !space.holds_any(request.attachment)'),
+     '&& !space.holds_any(&add.attachment)', '&& !OFF && !space.holds_any(&add.attachment)'),
     ('no new address during a quarantine', ALLOCATE,
      'if let Some(until) = quarantine\n            && record', 'if let Some(until) = quarantine\n            && !OFF && record'),
 

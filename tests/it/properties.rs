@@ -1,6 +1,6 @@
 //! Random and damaged texts for every parser. Random histories are in `model.rs`.
 
-use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME, RawNetworkConfig};
 use azure_vnet_ipam::ipam::Moment;
 use azure_vnet_ipam::source::parse;
 use azure_vnet_ipam::state::{State, WriteStamp};
@@ -31,7 +31,9 @@ proptest! {
             command: "ADD".into(), container_id: "c".into(), netns: "n".into(), if_name: "e".into(),
             args: String::from_utf8_lossy(&bytes).into_owned(),
         };
-        let _ = Call::parse(&environment, &bytes, &Defaults::default(), NAME);
+        if let Ok(raw_config) = RawNetworkConfig::read(&bytes) {
+            let _ = Call::parse(&environment, &raw_config, &Defaults::default(), NAME);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use super::executables::Executables;
 use crate::cni::CallError;
+use crate::failure::message_with_remedy;
 use crate::host::{HostAddress, boot_now, host_addresses, links, read_text};
 use crate::ipam::{Evidence, Moment};
 use crate::ops::lease::held_records;
@@ -92,10 +93,13 @@ impl Inspection {
     /// The trial of an ADD at this moment. An unknown source counts as one that does not answer.
     pub fn trial<'a>(&'a self, node: &'a Node) -> Trial<'a> {
         let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-        let answer = self.source.as_ref().ok();
+        let answer = match &self.source {
+            Ok(answer) => answer.matched.as_ref().map_err(message_with_remedy),
+            Err(error) => Err(error.to_string()),
+        };
         Trial {
             context: &node.context,
-            answer: answer.map(|answer| answer.matched.as_ref()),
+            answer,
             doubtful_since: attempts.doubtful_since,
             evidence: &self.evidence,
         }

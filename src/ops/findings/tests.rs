@@ -11,10 +11,10 @@ use crate::ipam::{
 use crate::ops::finding::{Finding, FindingKind};
 use crate::ops::node::Now;
 use crate::ops::screen::Screen;
-use crate::ops::show::ShowReport;
+use crate::ops::show::{ShowReport, SourceReport};
 use crate::ops::state_view::StateReport;
 use crate::ops::tests::assert_json_fixture;
-use crate::source::{Attempts, MatchedListing};
+use crate::source::MatchedListing;
 use crate::state::State;
 
 const README: &str = include_str!("../../../README.md");
@@ -214,12 +214,12 @@ fn the_screen_of_show_is_the_one_in_the_readme() {
     let mut state = State::default();
     *state.ipam_mut() = ipam.clone();
     let state = StateReport::new("/var/run/azure-vnet-ipam.json".into(), &state, NOW.boot);
-    let attempts = Attempts {
-        source: "wire server".into(),
-        answered: Some(ago(42)),
-        ..Attempts::default()
+    let source = SourceReport {
+        name: Some("wire server".into()),
+        answered_seconds: Some(42),
+        failed_seconds: None,
     };
     let text =
-        ShowReport::new(&ipam, counts, state, attempts, &NOW).print(&EIGHTY, "azure-vnet-ipam");
+        ShowReport::new(&ipam, counts, state, source, &NOW).print(&EIGHTY, "azure-vnet-ipam");
     assert_eq!(text, shown("<!-- printed by show -->"), "{text}");
 }

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME, RawNetworkConfig};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|values: Vec<Vec<u8>>| {
@@ -26,7 +26,7 @@ fuzz_target!(|values: Vec<Vec<u8>>| {
     if environment.check_required().is_ok()
         && let Ok(call) = Call::parse(
             &environment,
-            br#"{"cniVersion":"1.0.0","name":"azure"}"#,
+            &RawNetworkConfig::read(br#"{"cniVersion":"1.0.0","name":"azure"}"#).expect("JSON"),
             &Defaults::default(),
             NAME,
         )

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use azure_vnet_ipam::ipam::{
-    Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolSelector, Request,
+    Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolSelector, Wanted, WantedAddress,
 };
 use azure_vnet_ipam::state::{State, WriteStamp};
 use libfuzzer_sys::fuzz_target;
@@ -51,21 +51,24 @@ fuzz_target!(|text: &[u8]| {
         pools: vec![listed],
     });
     for space in ipam.spaces.keys().cloned().collect::<Vec<_>>() {
-        let request = Request {
-            attachment: &attachment,
-            space: &space,
+        let any = WantedAddress {
             pool: PoolSelector::Any {
                 family: Family::V4,
                 if_name: None,
             },
             address: None,
+            decides_family: false,
+        };
+        let wanted = Wanted {
+            attachment: attachment.clone(),
             pod: None,
             netns: None,
+            space,
+            addresses: vec![any.clone()],
             cooldown: Duration::from_secs(30),
-            on_host: &BTreeSet::new(),
-            exclude: &[],
+            exclude: Vec::new(),
         };
-        let _ = ipam.allocate(&request, NOW);
+        let _ = ipam.allocate(&wanted, &any, &BTreeSet::new(), NOW);
     }
     let candidates = ipam.candidates(|_, _, _| true, NOW);
     ipam.reclaim(candidates, &Evidence::default(), NOW);

@@ -11,8 +11,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azure_vnet_ipam::evidence::Progress;
-use azure_vnet_ipam::ipam::{Candidate, Evidence, Moment, NetNs};
+use azure_vnet_ipam::ipam::{Candidate, Evidence, Inventory, Moment, NetNs};
 use azure_vnet_ipam::plugin::{Host, Node};
+use azure_vnet_ipam::source::{Attempts, AttemptsFile, MatchedListing, Source, SourceError, Turn};
 use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
 
 /// The files on the disk.
@@ -89,6 +90,24 @@ struct Inner {
     interruption: RefCell<Option<(u32, Interruption)>>,
     /// What others make of the disk until a moment, between a call's last look at the lock file and its rename.
     meanwhile: RefCell<Option<(Disk, Moment)>>,
+    /// What the source answers, if it does.
+    inventory: Option<Inventory>,
+    /// Since when its answers are implausible.
+    doubtful_since: Option<Moment>,
+    /// The network namespace of the call, if it is known.
+    netns: RefCell<Option<NetNs>>,
+    /// Whether the call stops for a while after its next look at the node.
+    rests: Cell<bool>,
+    /// Whether the lock is held.
+    is_locked: Cell<bool>,
+    /// What a call has asked for, which it need not ask for again: an answer, and a look with these records.
+    asked: RefCell<Vec<String>>,
+}
+
+/// What a call that is interrupted has done.
+pub(super) struct Suspended {
+    is_locked: bool,
+    asked: Vec<String>,
 }
 
 impl MemoryNode {
@@ -104,14 +123,61 @@ impl MemoryNode {
             steps: Cell::default(),
             interruption: RefCell::default(),
             meanwhile: RefCell::default(),
+            inventory: None,
+            doubtful_since: None,
+            netns: RefCell::default(),
+            rests: Cell::default(),
+            is_locked: Cell::default(),
+            asked: RefCell::default(),
         }))
     }
 
-    /// The node of a call to which the file system refuses something.
-    pub fn with_fault(disk: Disk, now: Moment, evidence: Evidence, fault: Fault) -> MemoryNode {
-        let mut node = MemoryNode::new(disk, now, evidence);
-        Rc::get_mut(&mut node.0).unwrap().fault = Some(fault);
-        node
+    /// Lets the file system refuse something.
+    pub fn with_fault(mut self, fault: Option<Fault>) -> MemoryNode {
+        Rc::get_mut(&mut self.0).unwrap().fault = fault;
+        self
+    }
+
+    /// Lets the source answer this, after implausible answers since a moment.
+    pub fn with_source(
+        mut self,
+        inventory: Option<Inventory>,
+        doubtful_since: Option<Moment>,
+    ) -> MemoryNode {
+        let inner = Rc::get_mut(&mut self.0).unwrap();
+        (inner.inventory, inner.doubtful_since) = (inventory, doubtful_since);
+        self
+    }
+
+    /// Begins a call for this network namespace. If it rests, it stops for a while after its next look at the node.
+    pub fn begin(&self, netns: NetNs, rests: bool) {
+        *self.0.netns.borrow_mut() = Some(netns);
+        self.0.rests.set(rests);
+    }
+
+    /// Suspends a call, for another one.
+    pub fn suspend(&self) -> Suspended {
+        Suspended {
+            is_locked: self.0.is_locked.take(),
+            asked: self.0.asked.take(),
+        }
+    }
+
+    /// Goes on with a call.
+    pub fn resume(&self, call: Suspended) {
+        self.0.is_locked.set(call.is_locked);
+        *self.0.asked.borrow_mut() = call.asked;
+    }
+
+    /// Checks that a call does not hold the lock while it asks for something that takes time, and asks for it once.
+    fn ask(&self, what: String) {
+        assert!(
+            !self.0.is_locked.get(),
+            "the lock on the state is held over {what}"
+        );
+        let mut asked = self.0.asked.borrow_mut();
+        assert!(!asked.contains(&what), "a call asks twice for {what}");
+        asked.push(what);
     }
 
     /// Replaces the disk and the time between the next look at the lock file and the rename after it.
@@ -232,6 +298,20 @@ impl HeldLock for MemoryLock<'_> {
     }
 }
 
+impl Drop for MemoryLock<'_> {
+    fn drop(&mut self) {
+        self.node.0.is_locked.set(false);
+    }
+}
+
+/// No other call on the node asks the source.
+#[derive(Debug)]
+struct NoFile;
+
+impl AttemptsFile for NoFile {
+    fn write(&self, _: &Attempts) {}
+}
+
 fn refused(why: &'static str) -> io::Error {
     io::Error::other(why)
 }
@@ -256,6 +336,7 @@ impl Files for MemoryNode {
             source,
         })?;
         let file = self.0.disk.borrow().removed_locks;
+        self.0.is_locked.set(true);
         Ok(Box::new(MemoryLock { node: self, file }))
     }
 
@@ -335,7 +416,48 @@ impl Host for MemoryNode {
 }
 
 impl Node for MemoryNode {
-    fn evidence(&self, _: &[Candidate], _: &Progress) -> Evidence {
+    fn netns(&self, path: &str) -> Option<NetNs> {
+        let unknown = NetNs {
+            path: path.into(),
+            id: None,
+            cookie: None,
+        };
+        Some(self.0.netns.borrow().clone().unwrap_or(unknown))
+    }
+
+    fn wait_for_turn(
+        &self,
+        _: &Source,
+        boot_id: Option<&str>,
+        _: Duration,
+    ) -> Result<Option<Turn>, SourceError> {
+        self.ask("the turn".to_owned());
+        let found = Attempts {
+            boot_id: boot_id.map(str::to_owned),
+            doubtful_since: self.0.doubtful_since,
+            ..Attempts::default()
+        };
+        let turn = Turn::new(found, "", boot_id, self.now(), Box::new(NoFile));
+        Ok(Some(turn))
+    }
+
+    fn query(&self, _: &Source, _: &Turn, _: Duration) -> Result<MatchedListing, SourceError> {
+        self.ask("an answer".to_owned());
+        match &self.0.inventory {
+            Some(inventory) => Ok(MatchedListing {
+                inventory: inventory.clone(),
+                ..MatchedListing::default()
+            }),
+            None => Err(SourceError::Busy),
+        }
+    }
+
+    fn evidence(&self, candidates: &[Candidate], _: &Progress) -> Evidence {
+        let addresses: Vec<IpAddr> = candidates.iter().map(|c| c.key).collect();
+        self.ask(format!("a look with {addresses:?} at {:?}", self.now()));
+        if self.0.rests.get() {
+            self.0.is_dead.set(true);
+        }
         if let Some(Fault::StateIsRemovedAtLook) = self.0.fault {
             self.change(|disk| drop(disk.files.remove(&StateFile::State)));
         }

@@ -6,20 +6,16 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME};
+use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME, RawNetworkConfig};
 use azure_vnet_ipam::events::OperationRecord;
 use azure_vnet_ipam::failure::Failure;
-use azure_vnet_ipam::ipam::{Family, Grant, GrantKind, Inventory, Moment, Refusal};
-use azure_vnet_ipam::plugin::add::Add;
-use azure_vnet_ipam::plugin::address_request::{address_requests, pool_requests};
-use azure_vnet_ipam::plugin::commit::take_back;
-use azure_vnet_ipam::plugin::decide::{Decision, reclaim};
+use azure_vnet_ipam::ipam::{Family, Grant, GrantKind, Moment, Refusal, Wanted};
+use azure_vnet_ipam::plugin::add::take_back;
+use azure_vnet_ipam::plugin::decide::reclaim;
 use azure_vnet_ipam::plugin::del::del;
 use azure_vnet_ipam::plugin::gc::gc;
-use azure_vnet_ipam::plugin::{Context, NodeSnapshot};
-use azure_vnet_ipam::source::{
-    FreshAnswer, MatchedListing, RefreshOutcome, RefreshReason, SourceError,
-};
+use azure_vnet_ipam::plugin::{self, Context, Known, Look};
+use azure_vnet_ipam::source::{FreshAnswer, MatchedListing, Source};
 use azure_vnet_ipam::state::{LockError, Locked, StateFile, WAIT};
 use serde_json::json;
 
@@ -56,8 +52,8 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
                 args: String::new(),
             };
             let defaults = Defaults::default();
-            let stdin = conf.to_string();
-            Rc::new(Call::parse(&environment, stdin.as_bytes(), &defaults, NAME).unwrap())
+            let raw_config = RawNetworkConfig::read(conf.to_string().as_bytes()).unwrap();
+            Rc::new(Call::parse(&environment, &raw_config, &defaults, NAME).unwrap())
         }))
     })
 }
@@ -65,18 +61,13 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
 /// The outcome of an ADD.
 enum Outcome {
     Granted(Vec<Grant>),
-    /// It scanned the node and continues later.
-    Looked(Rc<NodeSnapshot>),
+    /// It looked at the node and goes on later.
+    Looked(Rc<Look>),
     Failed(Failure),
 }
 
-/// Runs an ADD on a node. With `may_rest` it returns as soon as it has scanned the node.
-fn allocate(
-    world: &World,
-    node: &MemoryNode,
-    add: &mut InFlight,
-    may_rest: bool,
-) -> (Outcome, bool) {
+/// Runs an ADD on a node. With `may_rest` it returns as soon as it has looked at the node.
+fn allocate(world: &World, node: &MemoryNode, add: &mut InFlight, may_rest: bool) -> Outcome {
     let context = world.context(node);
     let mut call = call("ADD", add.id, world.is_dual());
     if let Some(named) = &add.named {
@@ -84,59 +75,40 @@ fn allocate(
         conf.ipam.subnet = Some(SUBNET.to_owned());
         conf.ipam.ip_address = Some(named.clone());
     }
-    let requested = address_requests(&call).unwrap();
     let netns = world.netns(add.id);
-    let mut requests = pool_requests(&requested, &call.conf.ipam, &call.attachment);
-    for request in &mut requests {
-        request.netns = Some(&netns);
-    }
-    let was_doubted = RefCell::new(false);
-    let refresh = |add: &InFlight| match &add.inventory {
-        Some(inventory) => {
-            let matched = MatchedListing {
-                inventory: inventory.clone(),
-                ..MatchedListing::default()
-            };
-            *was_doubted.borrow_mut() = matched.is_doubtful();
-            let answer = FreshAnswer::in_memory(matched, add.began, world.doubtful_since);
-            RefreshOutcome::Fresh(Box::new(answer))
-        }
-        None => RefreshOutcome::Failed(SourceError::FailedByPeer),
-    };
-    let mut attempts = Add::new(
-        &call,
-        &context,
-        requests,
-        RefreshReason::Ordinary,
-        refresh(add),
-    );
-    if let Some(look) = &add.look {
-        attempts.set_snapshot(NodeSnapshot::clone(look));
-    }
-    for _ in 0..10 {
-        let outcome = match attempts.attempt(&mut OperationRecord::default()) {
-            Ok(Decision::Snapshot(candidates)) => {
-                let look = NodeSnapshot::capture(candidates, &context);
-                if may_rest {
-                    Outcome::Looked(Rc::new(look))
-                } else {
-                    attempts.set_snapshot(look);
-                    continue;
-                }
-            }
-            Ok(Decision::Refresh(reason)) => {
-                (add.inventory, add.began) = (world.inventory(), world.now());
-                attempts.set_refresh(reason, refresh(add));
-                continue;
-            }
-            Ok(Decision::Granted(grants)) => Outcome::Granted(grants),
-            Ok(Decision::Refused(refusal)) => Outcome::Failed(attempts.refused(refusal)),
-            Ok(Decision::Inconsistent(violations)) => panic!("{violations:?}"),
-            Err(failure) => Outcome::Failed(failure),
+    node.begin(netns.clone(), may_rest);
+    let mut record = OperationRecord::default();
+    let granted = if may_rest || add.has_asked {
+        let wanted = Wanted::from_call(&call, Some(netns)).unwrap();
+        let mut known = if add.has_asked {
+            known(add)
+        } else {
+            Known::with_turn(&Source::Null, None, &context)
         };
-        return (outcome, was_doubted.into_inner());
+        let granted = plugin::add::allocate(&wanted, &mut known, &context, &mut record);
+        if may_rest && node.is_dead() {
+            add.has_asked = true;
+            return Outcome::Looked(Rc::new(known.look.unwrap()));
+        }
+        granted
+    } else {
+        plugin::add::add(&call, &context, &mut record)
+    };
+    match granted {
+        Ok(grants) => Outcome::Granted(grants),
+        Err(Failure::Broken(violations)) => panic!("{violations:?}"),
+        Err(failure) => Outcome::Failed(failure),
     }
-    panic!("it goes on looking");
+}
+
+/// What an ADD knows that has asked the source.
+fn known(add: &InFlight) -> Known<'static> {
+    let answer = add.answer.clone().ok_or_else(|| "no answer".to_owned());
+    Known {
+        answer: Some(answer),
+        look: add.look.as_deref().cloned(),
+        ..Known::default()
+    }
 }
 
 /// Runs a DEL.
@@ -162,23 +134,36 @@ impl World {
 
     fn node(&self) -> MemoryNode {
         MemoryNode::new(self.disk.clone(), self.now(), self.evidence())
+            .with_source(self.inventory(), self.doubtful_since)
     }
 
     fn node_with(&self, fault: Option<Fault>) -> MemoryNode {
-        match fault {
-            Some(fault) => {
-                MemoryNode::with_fault(self.disk.clone(), self.now(), self.evidence(), fault)
-            }
-            None => self.node(),
-        }
+        self.node().with_fault(fault)
+    }
+
+    /// What the source answers now.
+    fn ask(&self) -> Option<FreshAnswer> {
+        let matched = MatchedListing {
+            inventory: self.inventory()?,
+            ..MatchedListing::default()
+        };
+        let now = self.now();
+        let doubtful_since = self.doubtful_since.unwrap_or(now);
+        Some(FreshAnswer {
+            doubtful_since: matched.is_doubtful().then_some(doubtful_since),
+            matched,
+            began: now,
+            arrived: now,
+        })
     }
 
     /// Starts an ADD, which may ask for a particular address.
     pub(crate) fn unchecked_asking(&self, id: Id, named: Option<&str>) -> InFlight {
         InFlight {
             id,
-            inventory: self.inventory(),
             began: self.now(),
+            answer: self.ask(),
+            has_asked: false,
             look: None,
             named: named.map(str::to_owned),
         }
@@ -296,13 +281,7 @@ impl World {
         }
         // A killed ADD may hold an address again.
         self.truth.released.remove(&id);
-        Some(InFlight {
-            id,
-            inventory: self.inventory(),
-            began: self.now(),
-            look: None,
-            named: None,
-        })
+        Some(self.unchecked_asking(id, None))
     }
 
     /// Runs a complete ADD of ours.
@@ -322,11 +301,9 @@ impl World {
     }
 
     fn run(&mut self, node: &MemoryNode, add: &mut InFlight, may_rest: bool) -> Outcome {
-        let (outcome, is_doubtful) = allocate(self, node, add, may_rest);
-        if is_doubtful {
-            self.doubtful_since.get_or_insert(self.now());
-        } else if add.inventory.is_some() {
-            self.doubtful_since = None;
+        let outcome = allocate(self, node, add, may_rest);
+        if let Some(answer) = &add.answer {
+            self.doubtful_since = answer.doubtful_since;
         }
         outcome
     }
@@ -347,11 +324,16 @@ impl World {
     /// have left there, or a boot that cannot be told from this one. An answer without addresses may be deferred.
     fn note_answer(&mut self, add: &InFlight) {
         let merged = self.state().and_then(|state| state.refreshed);
-        let inventory = add.inventory.as_ref();
-        let Some(inventory) = inventory.filter(|_| merged <= Some(add.began)) else {
+        let answer = add.answer.as_ref();
+        let Some(answer) = answer.filter(|_| merged <= Some(add.began)) else {
             return;
         };
-        let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
+        let listed = answer
+            .matched
+            .inventory
+            .pools
+            .iter()
+            .flat_map(|pool| &pool.addresses);
         let listed: BTreeSet<IpAddr> = listed.copied().collect();
         let newest = self.newest_answer.as_ref();
         if !listed.is_empty() && newest.is_none_or(|(began, _)| *began <= add.began) {
@@ -379,7 +361,10 @@ impl World {
     /// The runtime's calls for an attachment are sequential.
     pub(super) fn begin(&mut self, pod: u8) {
         if !self.in_flight.contains_key(&pod) {
-            let add = self.asking(pod);
+            let add = self.asking(pod).map(|add| InFlight {
+                has_asked: true,
+                ..add
+            });
             self.in_flight.extend(add.map(|add| (pod, add)));
         }
     }
@@ -412,7 +397,7 @@ impl World {
         self.note_answer(&add);
         if let Outcome::Granted(grants) = &outcome {
             let call = call("ADD", add.id, self.is_dual());
-            take_back(&call, grants, &self.context(&node));
+            take_back(&call.attachment, grants, &self.context(&node));
         }
         self.take_over(&node);
         if let Outcome::Failed(failure) = outcome {
@@ -522,7 +507,9 @@ impl World {
         let (told, world) = (Rc::clone(&came_to), self.clone());
         let raced = move |node: &MemoryNode| {
             node.change(|disk| disk.remove_lock_folder());
-            let (outcome, _) = allocate(&world, node, &mut theirs, false);
+            let suspended = node.suspend();
+            let outcome = allocate(&world, node, &mut theirs, false);
+            node.resume(suspended);
             *told.borrow_mut() = Some(outcome);
             if let Some(changes) = kill {
                 node.kill_after(changes);
@@ -575,18 +562,23 @@ impl World {
             }
             // A pool that is listed without addresses is dropped with its last address.
             Refusal::NoPools { family, .. } | Refusal::NoPoolOfFamily { family, .. } => {
-                let of_family = |inventory: &Inventory| {
-                    let listed = inventory.pools.iter().flat_map(|pool| &pool.addresses);
+                let of_family = |answer: &FreshAnswer| {
+                    let listed = answer
+                        .matched
+                        .inventory
+                        .pools
+                        .iter()
+                        .flat_map(|pool| &pool.addresses);
                     listed
                         .filter(|a| Family::from_address(**a) == *family)
                         .count()
                 };
                 let merged = self.state().and_then(|state| state.refreshed);
                 let is_outdated = merged > Some(add.began);
-                assert!(is_outdated || add.inventory.as_ref().map_or(0, of_family) == 0);
+                assert!(is_outdated || add.answer.as_ref().map_or(0, of_family) == 0);
             }
             Refusal::NoSpace { .. } => {
-                assert!(add.inventory.is_none() && self.state().is_none_or(|d| d.is_empty()));
+                assert!(add.answer.is_none() && self.state().is_none_or(|d| d.is_empty()));
             }
             Refusal::Quarantined { left } => {
                 assert!(
@@ -728,7 +720,7 @@ impl World {
         let node = self.node();
         let context = self.context(&node);
         let candidates = state.ipam().candidates(|_, _, _| true, self.now());
-        let look = NodeSnapshot::capture(candidates, &context);
+        let look = Look::at_node(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
         let mut state = context.open(&mut locked).unwrap();
         reclaim(&mut state, &look, self.now(), &mut Vec::new());

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
-use azure_vnet_ipam::ipam::{Family, Inventory, Moment, NetNs};
-use azure_vnet_ipam::plugin::NodeSnapshot;
+use azure_vnet_ipam::ipam::{Family, Moment, NetNs};
+use azure_vnet_ipam::plugin::Look;
+use azure_vnet_ipam::source::FreshAnswer;
 
 use super::events::{Answer, Blindness, Event, Who};
 use super::losses::Truth;
@@ -60,13 +61,16 @@ pub(crate) struct Container {
     pub is_gone: bool,
 }
 
-/// An ADD in progress, which has asked the source.
+/// An ADD in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight {
     pub id: Id,
-    pub inventory: Option<Inventory>,
     pub began: Moment,
-    pub look: Option<Rc<NodeSnapshot>>,
+    /// What the source answers it, if it does.
+    pub answer: Option<FreshAnswer>,
+    /// Whether it has that answer already.
+    pub has_asked: bool,
+    pub look: Option<Rc<Look>>,
     /// The address that it asks for, if it asks for a particular one.
     pub named: Option<String>,
 }

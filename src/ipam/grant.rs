@@ -1,68 +1,12 @@
-//! The request of an ADD, and the grant or refusal that answers it.
+//! What an ADD gets: grants, or a refusal.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::{Attachment, Family, Free, NetNs};
-
-/// The request of an ADD for one address.
-#[derive(Clone, Debug)]
-pub struct Request<'a> {
-    /// The attachment.
-    pub attachment: &'a Attachment,
-    /// The address space.
-    pub space: &'a str,
-    /// The pools that fit.
-    pub pool: PoolSelector<'a>,
-    /// A particular address, as the caller writes it.
-    pub address: Option<&'a str>,
-    /// `namespace/name` of the pod, for people.
-    pub pod: Option<&'a str>,
-    /// The network namespace the address is for.
-    pub netns: Option<&'a NetNs>,
-    /// The cooldown of a released address.
-    pub cooldown: Duration,
-    /// The addresses that this call found on the host.
-    pub on_host: &'a BTreeSet<IpAddr>,
-    /// The subnets that are never granted. Holders of such addresses keep them.
-    pub exclude: &'a [IpNet],
-}
-
-/// The pools that fit a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolSelector<'a> {
-    /// The pool of this subnet, as the caller writes it.
-    Named(&'a str),
-    /// Any pool of this family, and on this interface if one is given.
-    Any {
-        /// The address family.
-        family: Family,
-        /// The interface of the host.
-        if_name: Option<&'a str>,
-    },
-}
-
-impl PoolSelector<'_> {
-    /// The family of the pools that fit.
-    pub fn family(self) -> Family {
-        match self {
-            PoolSelector::Named(subnet) => Family::of_prefix(subnet),
-            PoolSelector::Any { family, .. } => family,
-        }
-    }
-
-    /// The step of the original that such a request begins with.
-    pub fn stage(self) -> &'static str {
-        match self {
-            PoolSelector::Named(_) => ADDRESS_STAGE,
-            PoolSelector::Any { .. } => POOL_STAGE,
-        }
-    }
-}
+use super::{Family, Free};
 
 /// A granted address.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,70 @@
+//! What an ADD asks for.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::grant::{ADDRESS_STAGE, POOL_STAGE};
+use super::{Attachment, Family, NetNs};
+
+/// Everything that an ADD asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// The attachment.
+    pub attachment: Attachment,
+    /// `namespace/name` of the pod, for people.
+    pub pod: Option<String>,
+    /// The network namespace that the addresses are for.
+    pub netns: Option<NetNs>,
+    /// The address space.
+    pub space: String,
+    /// The addresses, in the order of the result: all of them are granted, or none.
+    pub addresses: Vec<WantedAddress>,
+    /// The cooldown of a released address.
+    pub cooldown: Duration,
+    /// The subnets that are never granted. Holders of such addresses keep them.
+    pub exclude: Vec<IpNet>,
+}
+
+/// One address that an ADD asks for.
+#[derive(Clone, Debug)]
+pub struct WantedAddress {
+    /// The pools that fit.
+    pub pool: PoolSelector,
+    /// A particular address, as the caller writes it.
+    pub address: Option<String>,
+    /// Whether only that address calls for its family: neither the configuration nor the subnet does.
+    pub decides_family: bool,
+}
+
+/// The pools that fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolSelector {
+    /// The pool of this subnet, as the caller writes it.
+    Named(String),
+    /// Any pool of this family, and on this interface if one is given.
+    Any {
+        /// The address family.
+        family: Family,
+        /// The interface of the host.
+        if_name: Option<String>,
+    },
+}
+
+impl PoolSelector {
+    /// The family of the pools that fit.
+    pub fn family(&self) -> Family {
+        match self {
+            PoolSelector::Named(subnet) => Family::of_prefix(subnet),
+            PoolSelector::Any { family, .. } => *family,
+        }
+    }
+
+    /// The step of the original that such a request begins with.
+    pub fn stage(&self) -> &'static str {
+        match self {
+            PoolSelector::Named(_) => ADDRESS_STAGE,
+            PoolSelector::Any { .. } => POOL_STAGE,
+        }
+    }
+}

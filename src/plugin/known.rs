@@ -1,0 +1,212 @@
+//! What a call has learnt of the world. Learning takes time, so the lock on the state is not held meanwhile.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::context::Context;
+use crate::evidence::Progress;
+use crate::failure::message_with_remedy;
+use crate::ipam::{Candidate, Evidence, Moment, Wanted};
+use crate::log::Milliseconds;
+use crate::source::{FreshAnswer, Source, SourceError, Turn, time_limit};
+use crate::state::State;
+
+/// What a decision needs first.
+#[derive(Debug)]
+pub enum Need {
+    /// An answer of the source, within this time. Nothing was decided yet, and the state is as it was read.
+    Answer(Duration),
+    /// An answer of the source, within this time, as the stored pools cannot serve.
+    NewerAnswer(Duration),
+    /// A look at the node, with these records to be judged.
+    Look(Vec<Candidate>),
+}
+
+/// What a call has learnt.
+#[derive(Debug, Default)]
+pub struct Known<'a> {
+    /// The source, for a call that allocates.
+    pub source: Option<&'a Source>,
+    /// How old an answer in the state may be (`ipam.queryInterval`).
+    pub interval: Option<Duration>,
+    /// When the call began. What happened at the source since then counts for it.
+    pub started: Moment,
+    /// The turn to ask the source, which is kept until the call ends; `None` while another call has it.
+    pub turn: Option<Turn>,
+    /// What the source answered this call, or why it did not.
+    pub answer: Option<Result<FreshAnswer, String>>,
+    /// Whether this call asked in vain.
+    pub has_failed: bool,
+    /// The newest look at the node.
+    pub look: Option<Look>,
+    /// The state as it was read before the source was asked.
+    pub state: Option<Box<State>>,
+}
+
+impl<'a> Known<'a> {
+    /// What a call knows that has the turn to ask this source, if others let it.
+    pub fn with_turn(source: &'a Source, interval: Option<Duration>, context: &Context) -> Self {
+        let mut known = Known {
+            source: Some(source),
+            interval,
+            started: context.started,
+            ..Known::default()
+        };
+        known.wait_for_turn(time_limit(true), context);
+        known
+    }
+
+    /// Gets what a decision needs.
+    pub(super) fn get(&mut self, need: Need, wanted: Option<&Wanted>, context: &Context) {
+        match need {
+            Need::Answer(limit) | Need::NewerAnswer(limit) => {
+                if self.turn.is_some() {
+                    self.ask(limit, context);
+                } else {
+                    // The call that had the turn may have brought what is needed.
+                    self.wait_for_turn(limit, context);
+                    if self.turn.is_none() && self.answer.is_none() {
+                        self.answer = Some(Err(message_with_remedy(&SourceError::Busy)));
+                    }
+                }
+            }
+            Need::Look(candidates) => {
+                let mut look = Look::at_node(candidates, context);
+                if let Some(wanted) = wanted {
+                    look.note_own_namespace(wanted);
+                }
+                self.look = Some(look);
+            }
+        }
+    }
+
+    fn wait_for_turn(&mut self, limit: Duration, context: &Context) {
+        let Some(source) = self.source else { return };
+        let boot_id = context.boot_id.as_deref();
+        match context.node.wait_for_turn(source, boot_id, limit) {
+            Ok(turn) => self.turn = turn,
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn ask(&mut self, limit: Duration, context: &Context) {
+        let (Some(source), Some(turn)) = (self.source, &mut self.turn) else {
+            return;
+        };
+        let began = context.now();
+        let queried = context.node.query(source, turn, limit);
+        match turn.note(queried, began, context.now()) {
+            Ok(answer) => {
+                log_answer(&answer);
+                self.answer = Some(Ok(answer));
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn fail(&mut self, error: &SourceError) {
+        warn!(target: "ipam", "Source refresh failed, err:{error}.");
+        self.answer = Some(Err(message_with_remedy(error)));
+        self.has_failed = true;
+    }
+
+    /// The newest look at the node.
+    ///
+    /// # Errors
+    /// There was none.
+    pub(super) fn look(&self) -> Result<&Look, Need> {
+        self.look.as_ref().ok_or(Need::Look(Vec::new()))
+    }
+
+    /// Whether the query of another call has failed since this call began.
+    pub(super) fn is_failed_by_peer(&self) -> bool {
+        let failed = self.turn.as_ref().and_then(Turn::failed);
+        self.answer.is_none() && failed > Some(self.started)
+    }
+}
+
+/// How many hardware addresses are logged individually; a node has fewer interfaces.
+const MOST_LOGGED: usize = 64;
+
+/// Logs what a source listed.
+fn log_answer(answer: &FreshAnswer) {
+    let matched = &answer.matched;
+    let unmatched = &matched.unmatched;
+    for mac in unmatched.iter().take(MOST_LOGGED) {
+        info!(target: "ipam", "Failed to find interface with MAC address:{mac}.");
+    }
+    if let Some(more) = unmatched.len().checked_sub(MOST_LOGGED).filter(|n| *n > 0) {
+        info!(target: "ipam", "Failed to find interface with {more} more MAC addresses.");
+    }
+    for pool in &matched.inventory.pools {
+        let (count, subnet) = (pool.addresses.len(), pool.subnet);
+        // The node's own range is on no interface.
+        let if_name = match &*pool.if_name {
+            "" => "-",
+            name => name,
+        };
+        info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
+    }
+    let took = Milliseconds(answer.arrived.since(answer.began));
+    let (primary, skipped) = (matched.primary, matched.skipped);
+    info!(target: "ipam", "the source answered in {took}; {primary} addresses are the host's, {skipped} unusable.");
+}
+
+/// A look at the node.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// What it showed.
+    pub evidence: Evidence,
+    /// The records to judge by it, as they were before it began. What it does not show of them cannot be newer.
+    pub candidates: Vec<Candidate>,
+    /// When it began.
+    pub began: Moment,
+}
+
+impl Look {
+    /// Looks at the node now.
+    pub fn at_node(candidates: Vec<Candidate>, context: &Context) -> Look {
+        Look::with_progress(candidates, context, &Progress::default())
+    }
+
+    /// Looks at the node now, and reports on the way how far it has come.
+    pub(crate) fn with_progress(
+        candidates: Vec<Candidate>,
+        context: &Context,
+        progress: &Progress,
+    ) -> Look {
+        let began = context.now();
+        let evidence = context.node.evidence(&candidates, progress);
+        let kernel = &evidence.kernel;
+        info!(
+            target: "ipam",
+            "looked at the node in {}: {} network namespaces with {} addresses{}.",
+            Milliseconds(context.now().since(began)),
+            kernel.namespaces.len(),
+            kernel.configured.len(),
+            kernel.incomplete.as_ref().map_or_else(String::new, |why| format!("; not complete: {why}"))
+        );
+        Look {
+            evidence,
+            candidates,
+            began,
+        }
+    }
+
+    /// Marks the network namespaces of dead containers whose inode this ADD's own namespace has now. Where the kernel gives
+    /// namespaces no number of their own, nothing else tells them apart.
+    fn note_own_namespace(&mut self, wanted: &Wanted) {
+        let Some(own) = &wanted.netns else { return };
+        for held in self.candidates.iter().map(|candidate| &candidate.held) {
+            if !held.owner.is_container(&wanted.attachment.container_id)
+                && let Some(then) = held.owner.netns()
+                && let Some(id) = then.id.filter(|id| Some(*id) == own.id)
+                && then.path != own.path
+            {
+                let elsewhere = (then.path.clone(), id);
+                self.evidence.kernel.moved_paths.insert(elsewhere);
+            }
+        }
+    }
+}

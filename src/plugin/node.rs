@@ -1,0 +1,126 @@
+//! What a call asks of the node. It is behind a trait: the tests run the same ADD, DEL and GC on a node in memory.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tracing::warn;
+
+use crate::evidence::{self, Progress};
+use crate::host::{Paths, host_has, host_routes, io_reason, namespace_id, netns};
+use crate::ipam::{Candidate, Evidence, Held, NetNs};
+use crate::source::{MatchedListing, Source, SourceError, Turn};
+use crate::state::Files;
+
+/// The addresses of the host, asked one at a time and as a whole.
+pub trait Host: std::fmt::Debug {
+    /// Whether the host has the address, or a route to it alone.
+    fn has(&self, address: IpAddr) -> bool;
+    /// All such addresses.
+    fn all(&self) -> BTreeSet<IpAddr>;
+}
+
+/// The files and the clock, the host's addresses, network namespaces, the source, and the evidence of who is alive.
+pub trait Node: Files + Host {
+    /// The network namespace at a path (CNI_NETNS); `None` when the path is empty.
+    fn netns(&self, path: &str) -> Option<NetNs>;
+    /// Whether nothing is at the path of a network namespace.
+    fn is_gone(&self, netns: &NetNs) -> bool;
+    /// Waits for the turn to ask a source; `None` if others had it all the time.
+    ///
+    /// # Errors
+    /// The file that is locked for it cannot be made or locked.
+    fn wait_for_turn(
+        &self,
+        source: &Source,
+        boot_id: Option<&str>,
+        limit: Duration,
+    ) -> Result<Option<Turn>, SourceError>;
+    /// Asks a source.
+    ///
+    /// # Errors
+    /// There is no valid answer within `limit`.
+    fn query(
+        &self,
+        source: &Source,
+        turn: &Turn,
+        limit: Duration,
+    ) -> Result<MatchedListing, SourceError>;
+    /// Gathers the evidence of who is alive. `candidates` are the records to be judged by it.
+    fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence;
+    /// Whether azure-vnet has a container at this address, and did not take its endpoint down.
+    fn is_connected(&self, container_id: &str, address: IpAddr) -> bool;
+}
+
+impl Host for Paths {
+    fn has(&self, address: IpAddr) -> bool {
+        host_has(self, address).unwrap_or_else(|e| {
+            warn!(target: "ipam", "the kernel does not tell whether the host has {address}: {}.", io_reason(&e));
+            false
+        })
+    }
+
+    fn all(&self) -> BTreeSet<IpAddr> {
+        host_routes(self).unwrap_or_default()
+    }
+}
+
+impl Node for Paths {
+    fn netns(&self, path: &str) -> Option<NetNs> {
+        netns(self, path)
+    }
+
+    fn is_gone(&self, netns: &NetNs) -> bool {
+        matches!(namespace_id(self, &netns.path), Ok(None))
+    }
+
+    fn wait_for_turn(
+        &self,
+        source: &Source,
+        boot_id: Option<&str>,
+        limit: Duration,
+    ) -> Result<Option<Turn>, SourceError> {
+        Turn::wait(self, &source.name(), boot_id, limit)
+    }
+
+    fn query(
+        &self,
+        source: &Source,
+        turn: &Turn,
+        limit: Duration,
+    ) -> Result<MatchedListing, SourceError> {
+        source.query_with_links(turn.links(), limit, self)
+    }
+
+    fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence {
+        let mut evidence = evidence::gather(self, progress);
+        let held = candidates.iter().map(|candidate| &candidate.held);
+        note_moved_namespaces(held, &mut evidence, self);
+        evidence
+    }
+
+    fn is_connected(&self, container_id: &str, address: IpAddr) -> bool {
+        evidence::is_connected(self, container_id, address)
+    }
+}
+
+/// Notes which namespace paths of records lead to another namespace than at their ADD. The path of a process is left out: it ends
+/// with the process, which says nothing about the namespace.
+pub(crate) fn note_moved_namespaces<'a>(
+    held: impl Iterator<Item = &'a Held>,
+    evidence: &mut Evidence,
+    paths: &Paths,
+) {
+    for netns in held.filter_map(|held| held.owner.netns()) {
+        let now = namespace_id(paths, &netns.path).ok().flatten();
+        if let Some(then) = netns.id
+            && now.is_some_and(|now| now != then)
+            && !netns.path.starts_with("/proc/")
+        {
+            evidence
+                .kernel
+                .moved_paths
+                .insert((netns.path.clone(), then));
+        }
+    }
+}

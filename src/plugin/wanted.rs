@@ -1,0 +1,88 @@
+//! What the call of an ADD asks for.
+
+use std::net::IpAddr;
+
+use crate::cni::Call;
+use crate::codec::named_address;
+use crate::ipam::{Family, NetNs, PoolSelector, Refusal, Wanted, WantedAddress};
+
+impl Wanted {
+    /// Collects what a call asks for, for this network namespace: one address of each family.
+    ///
+    /// # Errors
+    /// The call names an address that none of its pools can have.
+    pub fn from_call(call: &Call, netns: Option<NetNs>) -> Result<Wanted, Refusal> {
+        let mut wanted = Wanted::of_any_address(call);
+        wanted.netns = netns;
+        let named = call.conf.ipam.ip_address.as_ref();
+        // An address that only the original's key names is looked up as it is written.
+        if let ([only], Some(named), 0 | 1) = (&mut *wanted.addresses, named, call.requested.len())
+        {
+            only.address = Some(named.clone());
+            return Ok(wanted);
+        }
+        let not_found = |address| Err(Refusal::AddressNotFound { address });
+        if let Some(named) = named.filter(|named| named_address(named).is_none()) {
+            return not_found(named.clone());
+        }
+        for requested in &call.requested {
+            let family = Family::from_address(*requested);
+            let mut addresses = wanted.addresses.iter_mut();
+            match addresses.find(|wanted| wanted.pool.family() == family) {
+                Some(wanted) => wanted.address = Some(requested.to_string()),
+                None => return not_found(requested.to_string()),
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Collects what a call asks for, but for any address, in no network namespace.
+    pub(super) fn of_any_address(call: &Call) -> Wanted {
+        let ipam = &call.conf.ipam;
+        let families = families(call);
+        let mut addresses = Vec::new();
+        for family in &families {
+            let subnet = ipam.subnet.as_ref();
+            let named =
+                subnet.filter(|subnet| families.len() == 1 || Family::of_prefix(subnet) == *family);
+            let pool = match named {
+                Some(subnet) => PoolSelector::Named(subnet.clone()),
+                None => PoolSelector::Any {
+                    family: *family,
+                    if_name: call.conf.master.clone(),
+                },
+            };
+            let is_configured = ipam.ipv6 || ipam.families.contains(family);
+            addresses.push(WantedAddress {
+                pool,
+                address: None,
+                decides_family: *family == Family::V6 && !is_configured,
+            });
+        }
+        Wanted {
+            attachment: call.attachment.clone(),
+            pod: call.pod.clone(),
+            netns: None,
+            space: ipam.address_space.clone(),
+            addresses,
+            cooldown: ipam.cooldown,
+            exclude: ipam.exclude.clone(),
+        }
+    }
+}
+
+/// Returns the families to allocate from: those of the configuration, else the subnet's, else those of the requested addresses.
+fn families(call: &Call) -> Vec<Family> {
+    let ipam = &call.conf.ipam;
+    if !ipam.families.is_empty() {
+        return ipam.families.clone();
+    }
+    let of = |address: &IpAddr| Family::from_address(*address);
+    match (&ipam.subnet, &*call.requested) {
+        (_, [first, second]) if !ipam.ipv6 => vec![of(first), of(second)],
+        (Some(subnet), _) => vec![Family::of_prefix(subnet)],
+        (None, _) if ipam.ipv6 => vec![Family::V6],
+        (None, [only]) => vec![of(only)],
+        (None, _) => vec![Family::V4],
+    }
+}

@@ -1,0 +1,355 @@
+//! The turn to ask the source. One call at a time has it, so that a slow source is asked once for all, and no older answer follows a
+//! newer one. The file that is locked for it tells of earlier attempts.
+
+use std::fmt;
+use std::fs::File;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{MatchedListing, SourceError};
+use crate::host::{
+    LockOutcome, Paths, ReadOutcome, boot_now, io_reason, lock, overwrite, read_bounded, read_up_to,
+};
+use crate::ipam::Moment;
+
+/// The maximum length of the attempts in the file, in bytes.
+const ATTEMPTS_LIMIT: usize = 4096;
+/// The usual length of the attempts in the file, in bytes.
+const ATTEMPTS_LENGTH: usize = 256;
+/// How long answers must list no address before they are accepted.
+const DOUBT_PERIOD: Duration = Duration::from_secs(60);
+
+/// Returns the time limit for a query, and for the wait for the turn. It is longer without usable pools, because then nothing can be
+/// allocated before an answer.
+pub const fn time_limit(has_pools: bool) -> Duration {
+    Duration::from_secs(if has_pools { 3 } else { 10 })
+}
+
+/// What went wrong at a source, and what its last answer matched.
+///
+/// The moments mean nothing after a reboot, or for another source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Attempts {
+    /// The boot that the moments belong to.
+    pub boot_id: Option<String>,
+    /// The name of the source; empty if none was asked.
+    pub source: String,
+    /// When the last query failed, or its answer was not accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Moment>,
+    /// Since when every answer would remove all pools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubtful_since: Option<Moment>,
+    /// The interfaces of the host that the last answer matched.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<String>,
+}
+
+/// An answer that is not in the state yet.
+#[derive(Clone, Debug)]
+pub struct FreshAnswer {
+    /// What it lists, matched to the interfaces of this host.
+    pub matched: MatchedListing,
+    /// When the query began. The answer is not older than this.
+    pub began: Moment,
+    /// When the answer arrived.
+    pub arrived: Moment,
+    /// Since when every answer would remove all pools, if this one would, too.
+    pub doubtful_since: Option<Moment>,
+}
+
+impl FreshAnswer {
+    /// Whether it would remove all pools, and such answers have not come for long enough to be believed (difference D6).
+    pub fn is_implausible(&self) -> bool {
+        self.doubtful_since
+            .is_some_and(|since| self.arrived.since(since) < DOUBT_PERIOD)
+    }
+}
+
+/// The turn to ask the source. No other call asks it while this exists.
+#[derive(Debug)]
+pub struct Turn {
+    attempts: Attempts,
+    file: Box<dyn AttemptsFile>,
+}
+
+/// Where the attempts are kept.
+pub trait AttemptsFile: fmt::Debug {
+    /// Replaces them. A failure only makes the next call ask again.
+    fn write(&self, attempts: &Attempts);
+}
+
+impl AttemptsFile for File {
+    fn write(&self, attempts: &Attempts) {
+        if let Ok(text) = serde_json::to_vec(attempts) {
+            let _ = overwrite(self, &text);
+        }
+    }
+}
+
+impl Turn {
+    /// Takes up the attempts that a file tells of. Those of another boot or source count as none, and so do moments in the future,
+    /// which no call of this boot can have written.
+    pub fn new(
+        found: Attempts,
+        source: &str,
+        boot_id: Option<&str>,
+        now: Moment,
+        file: Box<dyn AttemptsFile>,
+    ) -> Turn {
+        let is_of_this = found.source == source && found.boot_id.as_deref() == boot_id;
+        let attempts = if is_of_this {
+            found.without_future(now)
+        } else {
+            Attempts {
+                boot_id: boot_id.map(str::to_owned),
+                source: source.to_owned(),
+                ..Attempts::default()
+            }
+        };
+        Turn { attempts, file }
+    }
+
+    /// Waits for the turn, which the kernel gives in the order of arrival; `None` if others had it all the time.
+    ///
+    /// # Errors
+    /// The file cannot be made or locked.
+    pub fn wait(
+        paths: &Paths,
+        source: &str,
+        boot_id: Option<&str>,
+        limit: Duration,
+    ) -> Result<Option<Turn>, SourceError> {
+        let path = paths.fetch_lock();
+        let file = match lock(&path, limit) {
+            Ok(LockOutcome::Held(file)) => file,
+            Ok(LockOutcome::TimedOut) => return Ok(None),
+            Err(e) => return Err(SourceError::File(path, io_reason(&e))),
+        };
+        let text = read_up_to(&file, ATTEMPTS_LENGTH, ATTEMPTS_LIMIT).unwrap_or_default();
+        let found = Attempts::parse(&text);
+        Ok(Some(Turn::new(
+            found,
+            source,
+            boot_id,
+            boot_now(),
+            Box::new(file),
+        )))
+    }
+
+    /// When the last query failed.
+    pub fn failed(&self) -> Option<Moment> {
+        self.attempts.failed
+    }
+
+    /// The interfaces of the host that the last answer matched.
+    pub fn links(&self) -> &[String] {
+        &self.attempts.links
+    }
+
+    /// Notes what a query came to, and returns its answer.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub fn note(
+        &mut self,
+        queried: Result<MatchedListing, SourceError>,
+        began: Moment,
+        arrived: Moment,
+    ) -> Result<FreshAnswer, SourceError> {
+        let before = self.attempts.clone();
+        let answer = queried.map(|matched| {
+            let doubtful_since = self.attempts.doubtful_since.unwrap_or(arrived);
+            FreshAnswer {
+                doubtful_since: matched.is_doubtful().then_some(doubtful_since),
+                matched,
+                began,
+                arrived,
+            }
+        });
+        match &answer {
+            Ok(answer) => {
+                self.attempts.doubtful_since = answer.doubtful_since;
+                if answer.is_implausible() {
+                    self.attempts.failed = Some(arrived);
+                } else {
+                    self.attempts.links = answer.matched.link_names();
+                }
+            }
+            Err(_) => self.attempts.failed = Some(arrived),
+        }
+        if self.attempts != before {
+            self.file.write(&self.attempts);
+        }
+        answer
+    }
+}
+
+impl Attempts {
+    fn without_future(mut self, now: Moment) -> Attempts {
+        let is_future = |at: &mut Moment| *at > now;
+        self.failed.take_if(is_future);
+        self.doubtful_since.take_if(is_future);
+        self
+    }
+
+    /// Parses the first JSON value of the file. The end of a longer text may follow it, as the file is overwritten in place. What
+    /// cannot be read counts as no attempts.
+    fn parse(text: &[u8]) -> Attempts {
+        let mut json = serde_json::Deserializer::from_slice(text);
+        Attempts::deserialize(&mut json).unwrap_or_default()
+    }
+}
+
+/// Reads the attempts of this boot, for reports. It waits for nobody. An unreadable file counts as no attempts.
+pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
+    let found = match read_bounded(&paths.fetch_lock(), ATTEMPTS_LIMIT) {
+        Ok(ReadOutcome::Read(text)) => Attempts::parse(&text),
+        _ => Attempts::default(),
+    };
+    if found.boot_id.as_deref() == boot_id {
+        found
+    } else {
+        Attempts::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::NAME;
+    use crate::ipam::Inventory;
+    use crate::ipam::testing::listed;
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: Moment = Moment(1000 * SECOND);
+    const BOOT: Option<&str> = Some("b");
+
+    fn after(seconds: u64) -> Moment {
+        NOW.after(Duration::from_secs(seconds))
+    }
+
+    fn good() -> Result<MatchedListing, SourceError> {
+        Ok(MatchedListing {
+            inventory: Inventory {
+                pools: vec![listed("10.0.0.0/24", &["10.0.0.5"])],
+            },
+            ..MatchedListing::default()
+        })
+    }
+
+    fn failing() -> Result<MatchedListing, SourceError> {
+        Err(SourceError::Links(std::io::ErrorKind::Other.into()))
+    }
+
+    /// What was written.
+    #[derive(Clone, Debug, Default)]
+    struct Written(Rc<RefCell<Vec<Attempts>>>);
+
+    impl AttemptsFile for Written {
+        fn write(&self, attempts: &Attempts) {
+            self.0.borrow_mut().push(attempts.clone());
+        }
+    }
+
+    fn turn(found: Attempts, written: &Written) -> Turn {
+        Turn::new(found, "s", BOOT, NOW, Box::new(written.clone()))
+    }
+
+    #[test]
+    fn only_what_has_changed_is_written() {
+        let written = Written::default();
+        let mut turn = turn(Attempts::default(), &written);
+        let counts = [good(), good(), failing(), good()].map(|queried| {
+            let _ = turn.note(queried, NOW, NOW);
+            written.0.borrow().len()
+        });
+        assert_eq!(counts, [1, 1, 2, 2]);
+        let last = written.0.borrow().last().cloned();
+        let expected = Attempts {
+            boot_id: BOOT.map(str::to_owned),
+            source: "s".to_owned(),
+            failed: Some(NOW),
+            links: vec!["eth0".to_owned()],
+            ..Attempts::default()
+        };
+        assert_eq!(last, Some(expected));
+    }
+
+    #[test]
+    fn answers_without_addresses_are_believed_after_a_minute() {
+        let mut turn = turn(Attempts::default(), &Written::default());
+        for (seconds, queried, is_implausible) in [
+            (0, Ok(MatchedListing::default()), true),
+            (59, Ok(MatchedListing::default()), true),
+            (60, Ok(MatchedListing::default()), false),
+            (61, good(), false),
+            (62, Ok(MatchedListing::default()), true),
+        ] {
+            let at = after(seconds);
+            let answer = turn.note(queried, at, at).unwrap();
+            assert_eq!(answer.is_implausible(), is_implausible, "{seconds}");
+            // It counts as a failure for the calls that wait.
+            assert_eq!(turn.failed() == Some(at), is_implausible, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn attempts_of_another_boot_or_source_or_in_the_future_are_ignored() {
+        let found = |boot_id: Option<&str>, source: &str, failed| Attempts {
+            boot_id: boot_id.map(str::to_owned),
+            source: source.to_owned(),
+            failed: Some(failed),
+            ..Attempts::default()
+        };
+        for (found, expected) in [
+            (found(BOOT, "s", NOW), Some(NOW)),
+            (found(Some("c"), "s", NOW), None),
+            (found(None, "s", NOW), None),
+            (found(BOOT, "t", NOW), None),
+            (found(BOOT, "s", after(1)), None),
+        ] {
+            let failed = turn(found.clone(), &Written::default()).failed();
+            assert_eq!(failed, expected, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn end_of_a_longer_text_and_members_of_former_versions_are_ignored() {
+        let expected = Attempts {
+            source: "s".to_owned(),
+            failed: Some(NOW),
+            ..Attempts::default()
+        };
+        let whole = serde_json::to_string(&expected).unwrap();
+        let former = whole.replacen('{', r#"{"answered":7,"digest":7,"#, 1);
+        for text in [whole.clone(), whole.clone() + "gth0\"]}", former] {
+            assert_eq!(Attempts::parse(text.as_bytes()), expected);
+        }
+        let cut = whole.strip_suffix('}').unwrap();
+        assert_eq!(Attempts::parse(cut.as_bytes()), Attempts::default());
+    }
+
+    #[test]
+    fn reports_read_the_attempts_of_this_boot() {
+        let root = std::env::temp_dir().join(format!("attempts-{}", std::process::id()));
+        let paths = Paths::new(Some(root.clone()), NAME);
+        assert_eq!(last_attempts(&paths, BOOT), Attempts::default());
+        let mut turn = Turn::wait(&paths, "s", BOOT, Duration::ZERO)
+            .unwrap()
+            .unwrap();
+        let busy = Turn::wait(&paths, "s", BOOT, Duration::ZERO);
+        assert!(busy.is_ok_and(|turn| turn.is_none()));
+        turn.note(good(), NOW, NOW).unwrap();
+        assert_eq!(last_attempts(&paths, BOOT).source, "s");
+        for other in [Some("c"), None] {
+            assert_eq!(last_attempts(&paths, other), Attempts::default());
+        }
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}
