@@ -169,6 +169,24 @@ impl<'a> EvidenceIndex<'a> {
             && container_of(&entries).is_some_and(|id| held.owner.is_container(id))
     }
 
+    /// Whether another pod has the address than its holder, whom no entry names for it. In this boot the holder's network namespace is
+    /// gone, too; in another boot, entries name the other pod.
+    pub(super) fn is_outdated(&self, address: IpAddr, held: &Held, of_another_boot: bool) -> bool {
+        let kernel = &self.evidence.kernel;
+        let entries = self.owner_entries(address);
+        let is_gone = |netns| kernel.existence(netns) == Existence::None;
+        let has_gone = if of_another_boot {
+            !entries.is_empty()
+        } else {
+            held.owner.netns().is_some_and(is_gone)
+        };
+        let mut entries = entries.iter();
+        has_gone
+            && kernel.incomplete.is_none()
+            && self.user_of(address, true) == AddressUser::Pod
+            && !entries.any(|entry| held.owner.is_container(&entry.container_id))
+    }
+
     /// The owner of an address, if all entries that name one agree.
     pub(super) fn owner(&self, address: IpAddr, generation: u64) -> Owner {
         let Some(container_id) = container_of(&self.owner_entries(address)) else {

@@ -53,10 +53,33 @@ impl Ipam {
     /// stand for somebody who has gone, and whose late DEL would free what another has by now. It stays held all the same.
     /// The new holder is as old as this look.
     pub fn confirm_owners(&mut self, evidence: &Evidence, now: Moment) {
+        self.replace_owners(evidence, now, |index, address, held| {
+            !index.confirms(address, held)
+        });
+    }
+
+    /// Replaces the owners that the node contradicts: those of an old copy of the state, which nothing proves to be old.
+    pub fn replace_outdated_owners(
+        &mut self,
+        evidence: &Evidence,
+        now: Moment,
+        of_another_boot: bool,
+    ) {
+        self.replace_owners(evidence, now, |index, address, held| {
+            index.is_outdated(address, held, of_another_boot)
+        });
+    }
+
+    fn replace_owners(
+        &mut self,
+        evidence: &Evidence,
+        now: Moment,
+        is_wrong: impl Fn(&EvidenceIndex<'_>, IpAddr, &Held) -> bool,
+    ) {
         let index = EvidenceIndex::new(evidence, self);
         let generation = self.generation;
         for (address, held) in self.holders_mut() {
-            if !index.confirms(address, held) {
+            if is_wrong(&index, address, held) {
                 let mut owner = index.owner(address, generation);
                 // An entry may name no namespace. The record of the same container has it.
                 if owner.container_id() == held.owner.container_id()

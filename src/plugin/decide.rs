@@ -259,7 +259,9 @@ fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Acti
         }
         Condition::NewBoot => {
             actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
+            ipam.replace_outdated_owners(evidence, now, true);
         }
+        Condition::Reconcile => ipam.replace_outdated_owners(evidence, now, false),
         // The quarantine is over.
         Condition::Ready => {
             ipam.confirm_owners(evidence, now);
@@ -269,9 +271,7 @@ fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Acti
     }
     let is_after_a_loss = matches!(condition, Condition::Lost(_) | Condition::Ready);
     let found = ipam.hold_evident(evidence, now, is_after_a_loss);
-    if condition == Condition::Reconcile {
-        ipam.adopt_claims(evidence);
-    }
+    ipam.adopt_claims(evidence);
     actions.push(Action::Reconciled(condition, found));
     state.must_save = true;
 }

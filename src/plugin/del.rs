@@ -51,7 +51,8 @@ struct Released {
     must_be_saved: bool,
 }
 
-/// Decides what a DEL releases. The node must tell whether an address of an unknown owner is this attachment's.
+/// Decides what a DEL releases. The node must tell whether an address of an unknown owner is this attachment's, and whether a record
+/// that names only the container is of this interface.
 fn decide(
     state: &mut State,
     call: &Call,
@@ -59,6 +60,11 @@ fn decide(
     now: Moment,
     context: &Context,
 ) -> Result<Released, Need> {
+    let mut is_completed = false;
+    if state.ipam().is_claimless(&call.attachment) {
+        let evidence = &known.look()?.evidence;
+        is_completed = state.ipam_mut().adopt_claims(evidence);
+    }
     let mut freed = release(call, state, now);
     if state.ipam().is_ownerless(hint(call)) {
         let look = known.look()?;
@@ -74,7 +80,7 @@ fn decide(
     // Whoever saved a state that is ahead was killed before the backup had it. A loss of the state would bring its holders back.
     let must_be_saved = state.must_save || !freed.is_empty();
     let is_noted = freed.is_empty() && note_early_del(call, state, now);
-    state.must_save = must_be_saved || is_noted;
+    state.must_save = must_be_saved || is_completed || is_noted;
     Ok(Released {
         freed,
         must_be_saved,

@@ -37,8 +37,9 @@ impl Trust {
 
 impl Ours<'_, PoolFacts<'_>> {
     /// Adds the facts that are not in the records yet to those that they fit. An entry whose container ID does not fit its record is
-    /// void. An entry that says held over a free record means that the original released it, which counts as now.
-    pub fn apply(self, original: &mut Original, trust: Trust) {
+    /// void. An entry that says held over a free record means that the original released it, which counts as now. Returns whether there
+    /// is such an entry although the original has not written since: somebody has edited or damaged the file.
+    pub fn apply(self, original: &mut Original, trust: Trust) -> bool {
         let ipam = &mut original.ipam;
         if trust.same_boot {
             // A generation of another boot may be ahead of the clock of this one. A state that begins anew in this boot would then seem
@@ -64,6 +65,7 @@ impl Ours<'_, PoolFacts<'_>> {
                 }
             }
         }
+        let mut is_edited = false;
         let generation = ipam.generation;
         let mut names = Names::default();
         for (space, pool, facts) in &self.pools.facts {
@@ -78,10 +80,14 @@ impl Ours<'_, PoolFacts<'_>> {
                 };
                 match &mut record.usage {
                     Usage::Held(held) => facts.apply_to_held(held, trust, generation, &mut names),
-                    Usage::Free(free) => facts.apply_to_free(free, trust),
+                    Usage::Free(free) => {
+                        facts.apply_to_free(free, trust);
+                        is_edited |= facts.owner.id.is_some() && !trust.overtaken;
+                    }
                 }
             }
         }
+        is_edited
     }
 }
 

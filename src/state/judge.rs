@@ -53,9 +53,11 @@ impl Judge<'_> {
         self.lock.number_in(self.boot_id)
     }
 
-    /// Whether the record proves a state or a backup: it was saved by this program in this boot, and there was no later save.
+    /// Whether the record proves a state or a backup: it was saved by this program in this boot, there was no later save, and nobody
+    /// edited it.
     pub fn is_proved(&self, copy: &State) -> bool {
         self.is_of_this_boot(copy)
+            && !copy.is_edited
             && copy
                 .saved
                 .zip(self.record())
@@ -189,7 +191,7 @@ impl Judge<'_> {
         let is_of_this_boot = self.is_of_this_boot(&state);
         let is_ours = state.saved.is_some() && !state.other_wrote_last;
         if is_ours && is_of_this_boot {
-            // There is no record, so nothing is proved, and the newer of the two counts.
+            // Nothing is proved, and the newer of the two counts.
             if let Some(backup) = backup.filter(|backup| backup.saved > state.saved) {
                 state = backup;
             }

@@ -34,6 +34,8 @@ pub struct State {
     pub(super) saved_by_older: Option<u64>,
     /// Whether another program has written the file since.
     pub other_wrote_last: bool,
+    /// Whether our key contradicts the records, although no other program has written since.
+    pub(super) is_edited: bool,
     /// Why our key could not be read, if so: its facts are lost, the records are not.
     pub key_unreadable: Option<String>,
     /// Whether it differs from what the file has, or should have.
@@ -95,7 +97,7 @@ impl State {
         let trust = trusted.as_ref().map(|(_, trust)| *trust);
         judge_moments(state.ipam_mut(), now, trust);
         if let Some((facts, trust)) = trusted {
-            facts.apply(&mut state.original, trust);
+            state.is_edited = facts.apply(&mut state.original, trust);
         }
         state.ipam_mut().share_releases();
         Ok(state)

@@ -60,6 +60,8 @@ enum Damage {
     Nulled,
     /// As by an original that started from nothing: our key is missing, and every record is free.
     Forgotten,
+    /// As by an editor: every record is free, and our key is as it was.
+    Freed,
     /// The boot ID in it is another one.
     OtherBoot,
 }
@@ -96,6 +98,8 @@ enum Step {
     Del(Pod),
     /// A DEL that fails.
     DelFails(Pod, Refusal),
+    /// A DEL of another interface of the pod, which succeeds.
+    DelOther(Pod),
     /// A DEL that names the address.
     DelNaming(Pod, &'static str),
     /// A GC by a runtime that knows these pods.

@@ -107,6 +107,15 @@ impl Driver for Memory {
         checked(self.world.unchecked_del(id(pod), named, fault))
     }
 
+    fn del_other(&mut self, pod: Pod) -> Result<(), CallError> {
+        self.world.clock += 100_000_000;
+        let other = Id {
+            interface: 1,
+            ..id(pod)
+        };
+        checked(self.world.unchecked_del(other, None, None))
+    }
+
     fn gc(&mut self, valid: &[Pod]) -> Result<(), CallError> {
         checked(self.world.unchecked_gc(valid.iter().map(|pod| id(*pod))))
     }

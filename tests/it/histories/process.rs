@@ -187,6 +187,12 @@ impl Driver for Processes {
         Ok(())
     }
 
+    fn del_other(&mut self, pod: Pod) -> Result<(), CallError> {
+        let call = self.pods.call("DEL", &self.container_id(pod));
+        let call = call.env("CNI_IFNAME", "net1");
+        checked(&call.stdin(conf("1.0.0", json!({}))).run())
+    }
+
     fn gc(&mut self, valid: &[Pod]) -> Result<(), CallError> {
         let valid = valid.iter().map(|pod| self.container_id(*pod));
         let valid: Vec<_> = valid

@@ -27,6 +27,8 @@ pub(super) trait Driver {
     fn stop(&mut self, pod: Pod);
     fn del(&mut self, pod: Pod, named: Option<&str>, fault: Option<Fault>)
     -> Result<(), CallError>;
+    /// A DEL of another interface of the pod.
+    fn del_other(&mut self, pod: Pod) -> Result<(), CallError>;
     fn gc(&mut self, valid: &[Pod]) -> Result<(), CallError>;
 
     fn container_id(&self, pod: Pod) -> String;
@@ -256,6 +258,11 @@ impl Run<'_> {
                 let result = self.call(|run| run.driver.del(*pod, None, fault), |_| ())?;
                 ensure_refused(&result, *expected)?;
             }
+            Step::DelOther(pod) => {
+                let del = |run: &mut Self| run.driver.del_other(*pod);
+                let result = self.call(del, |_| ())?;
+                result.map_err(|error| format!("{error:?}"))?;
+            }
             Step::DelNaming(pod, address) => self.del(*pod, Some(address))?,
             Step::Gc(valid) => {
                 let gc = |run: &mut Self| run.driver.gc(valid);
@@ -394,6 +401,9 @@ impl Damage {
                 }
                 state.to_string().into_bytes()
             }
+            Damage::Freed => String::from_utf8_lossy(text)
+                .replace(r#""InUse": true"#, r#""InUse": false"#)
+                .into_bytes(),
             Damage::OtherBoot => {
                 let text = String::from_utf8_lossy(text);
                 text.replacen(boot_id, "another", 1).into_bytes()

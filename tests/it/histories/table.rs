@@ -321,6 +321,27 @@ pub(super) fn histories() -> Vec<History> {
         row("a fresh node with an address that the source never listed", [Shown(E, UNLISTED), Add(A, X), Free(UNLISTED)]),
         row("a fresh node with its own primary address in a namespace", [Shown(E, PRIMARY), Add(A, X), Free(PRIMARY)]),
 
+        // A record that names only the container may be of another interface than a DEL is for.
+        row("after a loss a DEL of one interface leaves the address of another", [
+            Add(E, X), Del(E), Gone(E), Remove(&[State]), OriginalAdd(A, X), Cached(A, X), Refused(B, Quarantined), Pass(31), Add(B, Y),
+            DelOther(A), HeldBy(X, A),
+        ]),
+        row("a DEL of one interface leaves the address that the original gave to another", [
+            Add(B, X), OriginalAdd(A, Y), Cached(A, Y), DelOther(A), HeldBy(Y, A), Del(A), Free(Y),
+        ]),
+        // Nothing proves that a copy is old, but the node shows other holders.
+        row("an old copy without a record names a holder that has gone", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Gone(A), Pass(31), Add(B, X), Configured(B),
+            Remove(&[LockFolder, Backup]), PutBack(1, &[State]), Refused(D, Exhausted), HeldBy(X, B), Del(A), HeldBy(X, B), Del(B), Free(X),
+        ]).with_look(Complete),
+        row("a copy of an earlier boot names a holder that has gone", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Reboot, Add(B, X), Configured(B), Remove(&[LockFolder, Backup]),
+            PutBack(1, &[State]), Refused(D, Exhausted), Del(A), HeldBy(X, B), Del(B), Free(X),
+        ]).with_look(Complete),
+        row("an edited state frees what a pod has", [
+            Add(A, X), Configured(A), Lose(State), Pass(31), Add(B, Y), HeldBy(X, A), Configured(B), Lose(State), Remove(&[Backup]), Del(D),
+            Add(C, Z), HeldBy(X, A), HeldBy(Y, B),
+        ]).each(&[Freed]),
         // The original.
         row("the original wrote first, and did not know a pod", [
             OriginalAdd(A, X), Cached(B, Y), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
