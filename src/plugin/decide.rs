@@ -1,4 +1,5 @@
-//! Deciding an ADD: values in, values out. It does no IO and reads no clock, so that whole histories can be compared with a model.
+//! Deciding an ADD: values in, values out. It reads no file and no clock, and asks only whether the host has an address, so that whole
+//! histories can be compared with a model.
 
 use std::collections::BTreeSet;
 use std::mem;

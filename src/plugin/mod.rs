@@ -1,5 +1,5 @@
-//! One CNI call as one transaction: parse the request -> validate it -> (ADD) refresh the pools if due -> lock -> load -> decide on
-//! values -> save -> unlock -> print.
+//! One CNI call as one transaction: parse the request, validate it, lock and read the state, decide, save, unlock, print. What a
+//! decision needs from elsewhere is fetched in between, without the lock.
 
 #[doc(hidden)]
 pub mod add;

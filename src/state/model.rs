@@ -48,7 +48,7 @@ pub struct State {
     pub seen: u64,
     /// The boot that our key is of, if it is known.
     pub(super) boot_id: Option<String>,
-    /// When the query began whose answer was merged last.
+    /// When the answer came that was merged last.
     pub refreshed: Option<Moment>,
     /// When it was read, if it was.
     read: Option<Moment>,

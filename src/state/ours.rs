@@ -53,7 +53,7 @@ object! { exact lines
         "pending": pending: Option<Cow<'de, str>>,
         /// The loss of a state that could not be rebuilt yet.
         "lost": loss: Option<Loss>,
-        /// When the query began whose answer was merged last.
+        /// When the answer came that was merged last.
         "refreshed": refreshed: Option<u64>,
         "quarantineUntil": quarantine_until: Option<u64>,
         "tombstones": tombstones: Vec<Tombstone>,
