@@ -29,7 +29,7 @@ pub fn add(
         source: None,
     })?;
     let source = Source::from_config(conf, &context.source_overrides, &context.paths)?;
-    let mut known = Known::with_turn(&source, conf.query_interval, context);
+    let mut known = Known::of_source(&source, conf.query_interval, context);
     allocate(&wanted, &mut known, context, record)
 }
 

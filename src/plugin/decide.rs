@@ -14,7 +14,7 @@ use crate::ipam::{
     Candidate, EvidenceList, Family, Grant, GrantKind, Ipam, Moment, Pool, PoolSelector, Refusal,
     Violation, Wanted, WantedAddress,
 };
-use crate::source::{FreshAnswer, SourceError, time_limit};
+use crate::source::{FreshAnswer, SourceError, Turn, time_limit};
 use crate::state::{Condition, QUARANTINE, State};
 
 /// What an ADD comes to. `State::must_save` says whether the state is to be saved.
@@ -86,17 +86,13 @@ fn require_answer(state: &State, known: &Known<'_>, now: Moment) -> Result<(), N
         return Ok(());
     }
     if has_pools {
-        let Some(turn) = &known.turn else {
-            // Another call is asking. The stored pools must do, unless they cannot serve.
-            return Ok(());
-        };
         let answered = state.refreshed;
         if let (Some(answered), Some(interval)) = (answered, known.interval)
             && now.since(answered) <= interval
         {
             return Ok(());
         }
-        if let Some(failed) = turn.failed()
+        if let Some(failed) = known.turn.as_ref().and_then(Turn::failed)
             && answered < Some(failed)
             && now.since(failed) < PAUSE
         {
@@ -430,7 +426,7 @@ mod tests {
         with_pools,
     };
     use crate::ipam::{Evidence, Held, Usage};
-    use crate::source::{Attempts, AttemptsFile, Turn};
+    use crate::source::{Attempts, AttemptsFile};
     use crate::state::Loss;
 
     const NOW: Moment = Moment(100_000_000_000_000);
@@ -557,15 +553,18 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_the_turn_uses_the_stored_pools_and_waits_before_it_refuses() {
-        let mut known = Known::default();
+    fn the_source_is_asked_before_a_refusal() {
+        let mut known = Known {
+            interval: Some(Duration::MAX),
+            ..Known::default()
+        };
         let mut state = state();
-        assert!(decide(&mut state, &wanted("a"), &known, NOW, &Nowhere).is_ok());
-        decide(&mut state, &wanted("b"), &known, NOW, &Nowhere).unwrap();
+        state.refreshed = Some(Moment(0));
+        for pod in ["a", "b"] {
+            assert!(decide_at(&mut state, &wanted(pod), &known, &Nowhere).is_ok());
+        }
         let full = decide(&mut state, &wanted("c"), &known, NOW, &Nowhere);
         assert!(matches!(full, Err(Need::NewerAnswer(_))), "{full:?}");
-        let empty = decide(&mut State::default(), &wanted("a"), &known, NOW, &Nowhere);
-        assert!(matches!(empty, Err(Need::Answer(_))), "{empty:?}");
         known.answer = Some(Err("it does not answer".to_owned()));
         let refused = decide_at(&mut State::default(), &wanted("a"), &known, &Nowhere);
         let Err(Failure::Refused { source, .. }) = refused else {

@@ -9,7 +9,7 @@ use crate::evidence::Progress;
 use crate::failure::message_with_remedy;
 use crate::ipam::{Candidate, Evidence, Moment, Wanted};
 use crate::log::Milliseconds;
-use crate::source::{FreshAnswer, Source, SourceError, Turn, time_limit};
+use crate::source::{FreshAnswer, Source, SourceError, Turn};
 use crate::state::State;
 
 /// What a decision needs first.
@@ -32,7 +32,7 @@ pub struct Known<'a> {
     pub interval: Option<Duration>,
     /// When the call began. What happened at the source since then counts for it.
     pub started: Moment,
-    /// The turn to ask the source, which is kept until the call ends; `None` while another call has it.
+    /// The turn to ask the source, which is kept until the commit; `None` before it was needed.
     pub turn: Option<Turn>,
     /// What the source answered this call, or why it did not.
     pub answer: Option<Result<FreshAnswer, String>>,
@@ -45,16 +45,14 @@ pub struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// What a call knows that has the turn to ask this source, if others let it.
-    pub fn with_turn(source: &'a Source, interval: Option<Duration>, context: &Context) -> Self {
-        let mut known = Known {
+    /// What a call knows that may ask this source.
+    pub fn of_source(source: &'a Source, interval: Option<Duration>, context: &Context) -> Self {
+        Known {
             source: Some(source),
             interval,
             started: context.started,
             ..Known::default()
-        };
-        known.wait_for_turn(time_limit(true), context);
-        known
+        }
     }
 
     /// Gets what a decision needs.
@@ -64,11 +62,8 @@ impl<'a> Known<'a> {
                 if self.turn.is_some() {
                     self.ask(limit, context);
                 } else {
-                    // The call that had the turn may have brought what is needed.
+                    // The call that has it may bring what is needed.
                     self.wait_for_turn(limit, context);
-                    if self.turn.is_none() && self.answer.is_none() {
-                        self.answer = Some(Err(message_with_remedy(&SourceError::Busy)));
-                    }
                 }
             }
             Need::Look(candidates) => {
@@ -85,7 +80,8 @@ impl<'a> Known<'a> {
         let Some(source) = self.source else { return };
         let boot_id = context.boot_id.as_deref();
         match context.node.wait_for_turn(source, boot_id, limit) {
-            Ok(turn) => self.turn = turn,
+            Ok(Some(turn)) => self.turn = Some(turn),
+            Ok(None) => self.answer = Some(Err(message_with_remedy(&SourceError::Busy))),
             Err(error) => self.fail(&error),
         }
     }

@@ -83,7 +83,7 @@ fn allocate(world: &World, node: &MemoryNode, add: &mut InFlight, may_rest: bool
         let mut known = if add.has_asked {
             known(add)
         } else {
-            Known::with_turn(&Source::Null, None, &context)
+            Known::of_source(&Source::Null, None, &context)
         };
         let granted = plugin::add::allocate(&wanted, &mut known, &context, &mut record);
         if may_rest && node.is_dead() {
