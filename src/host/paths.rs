@@ -43,8 +43,8 @@ impl Paths {
         self.lock_folder().join(format!("{}.lock", self.name))
     }
 
-    /// The lock that a call holds while it queries the source. The file has the times of the last
-    /// attempts.
+    /// The lock that an ADD holds from the query of the source until the answer is saved. The file
+    /// tells of the last failure, and of the interfaces of the last answer.
     pub fn fetch_lock(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.fetch", self.name))
     }

@@ -170,15 +170,24 @@ impl<'a> EvidenceIndex<'a> {
     }
 
     /// Whether another pod has the address than its holder, whom no entry names for it. In this boot the holder's network namespace is
-    /// gone, too; in another boot, entries name the other pod.
-    pub(super) fn is_outdated(&self, address: IpAddr, held: &Held, of_another_boot: bool) -> bool {
+    /// gone, too, and its ADD was before the look; in another boot, entries name the other pod.
+    pub(super) fn is_outdated(
+        &self,
+        address: IpAddr,
+        held: &Held,
+        began: Moment,
+        of_another_boot: bool,
+    ) -> bool {
         let kernel = &self.evidence.kernel;
         let entries = self.owner_entries(address);
-        let is_gone = |netns| kernel.existence(netns) == Existence::None;
+        let is_gone =
+            |netns: &NetNs| netns.id.is_some() && kernel.existence(netns) == Existence::None;
+        // A generation is the boot clock in microseconds.
+        let is_newer = held.owner.generation() > Some(began.0 / 1000);
         let has_gone = if of_another_boot {
             !entries.is_empty()
         } else {
-            held.owner.netns().is_some_and(is_gone)
+            !is_newer && held.owner.netns().is_some_and(is_gone)
         };
         let mut entries = entries.iter();
         has_gone
@@ -310,7 +319,9 @@ fn container_of<'a>(entries: &[&'a Entry]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{attached, forget_claims, hold, holders, ip, shows, with_pools};
+    use crate::ipam::testing::{
+        attached, attachment, forget_claims, hold, holders, ip, shows, with_pools,
+    };
     use crate::ipam::{EvidenceList, Moment, NetNs, Reason, Routes, Verdict};
 
     const V4: &str = "10.1.0.5";
@@ -386,6 +397,66 @@ mod tests {
         // A live entry is believed before one that only may be live.
         assert_owners(&[(one, Untold), (two, Exists)], two, "");
         assert_owners(&[("", Untold), (two, Exists)], two, two);
+    }
+
+    #[test]
+    fn an_owner_is_outdated_only_where_the_node_shows_another_pod() {
+        let began = Moment(1_000_000);
+        let holder = |id, generation| Held {
+            owner: Owner::Attachment(Box::new(Claim {
+                netns: Some(NetNs {
+                    path: "/run/netns/a".into(),
+                    id,
+                    cookie: None,
+                }),
+                ..Claim::new(&attachment("a", "eth0"), generation)
+            })),
+            ..Held::default()
+        };
+        let gone = || holder(Some((4, 5)), 1000);
+        let (shown, hidden) = (evidence(true, &[]), evidence(false, &[]));
+        let mut exists = evidence(true, &[]);
+        exists.kernel.namespaces.insert((4, 5));
+        let b = [("b", Netns::Exists)];
+        let (by_b, by_a) = (evidence(true, &b), evidence(true, &[("a", Netns::Untold)]));
+        for (name, evidence, held, of_another_boot, expected) in [
+            ("its namespace is gone", &shown, gone(), false, true),
+            ("and a list names another", &by_b, gone(), false, true),
+            ("its namespace exists", &exists, gone(), false, false),
+            (
+                "an unknown namespace",
+                &shown,
+                holder(None, 1000),
+                false,
+                false,
+            ),
+            ("not a complete look", &hidden, gone(), false, false),
+            ("nobody has it", &Evidence::default(), gone(), false, false),
+            ("a list names it", &by_a, gone(), false, false),
+            (
+                "an ADD after the look",
+                &shown,
+                holder(Some((4, 5)), 1001),
+                false,
+                false,
+            ),
+            ("of another boot", &shown, gone(), true, false),
+            ("of another boot, and named", &by_b, gone(), true, true),
+            (
+                "only a container",
+                &shown,
+                Held {
+                    owner: Owner::from_container_id("a"),
+                    ..Held::default()
+                },
+                false,
+                false,
+            ),
+        ] {
+            let index = EvidenceIndex::new(evidence, &Ipam::default());
+            let found = index.is_outdated(ip(V4), &held, began, of_another_boot);
+            assert_eq!(found, expected, "{name}");
+        }
     }
 
     #[test]

@@ -58,15 +58,17 @@ impl Ipam {
         });
     }
 
-    /// Replaces the owners that the node contradicts: those of an old copy of the state, which nothing proves to be old.
+    /// Replaces the owners that a look, which began at a moment, contradicts: those of an old copy of the state, which nothing proves to
+    /// be old.
     pub fn replace_outdated_owners(
         &mut self,
         evidence: &Evidence,
+        began: Moment,
         now: Moment,
         of_another_boot: bool,
     ) {
         self.replace_owners(evidence, now, |index, address, held| {
-            index.is_outdated(address, held, of_another_boot)
+            index.is_outdated(address, held, began, of_another_boot)
         });
     }
 

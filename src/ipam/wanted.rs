@@ -33,7 +33,7 @@ pub struct WantedAddress {
     pub pool: PoolSelector,
     /// A particular address, as the caller writes it.
     pub address: Option<String>,
-    /// Whether only that address calls for its family: neither the configuration nor the subnet does.
+    /// Whether only that address calls for IPv6: the configuration names no family.
     pub decides_family: bool,
 }
 

@@ -63,7 +63,11 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
         }),
         boot_id: node.context.boot_id.clone(),
         state: state(node),
-        source: SourceReport::new(attempts, inspection.state.state.refreshed, &node.now),
+        source: SourceReport::new(
+            attempts,
+            inspection.state.state.refreshed.as_ref(),
+            &node.now,
+        ),
         check: CheckReport::new(node, &inspection),
         evidence: describe_evidence(inspection.state.ipam(), &inspection.evidence),
         configuration: configuration(&inspection.config, node.paths().name()),

@@ -14,8 +14,9 @@ use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Tint, format_age, pluralize, replace_control};
 use super::state_view::{StateReport, StateView};
-use crate::ipam::{Ipam, Moment, Pool, PoolCount, Record};
+use crate::ipam::{Ipam, Pool, PoolCount, Record};
 use crate::source::{Attempts, last_attempts};
+use crate::state::Refreshed;
 
 /// Runs the command.
 pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
@@ -41,7 +42,7 @@ pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError
     let ipam = state.ipam();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let counts = ipam.counts(config.conf.cooldown, &config.conf.exclude, node.now.boot);
-    let source = SourceReport::new(attempts, state.refreshed, &node.now);
+    let source = SourceReport::new(attempts, state.refreshed.as_ref(), &node.now);
     Ok(ShowReport::new(ipam, counts, report, source, &node.now))
 }
 
@@ -271,8 +272,9 @@ fn percent(part: usize, all: usize) -> usize {
 }
 
 impl SourceReport {
-    /// Makes it from the last attempts, and from when the last answer came that is in the state.
-    pub fn new(attempts: Attempts, answered: Option<Moment>, now: &Now) -> SourceReport {
+    /// Makes it from the last attempts, and from the last answer that is in the state.
+    pub fn new(attempts: Attempts, refreshed: Option<&Refreshed>, now: &Now) -> SourceReport {
+        let answered = refreshed.map(|refreshed| refreshed.at);
         let ago = |moment| now.since(moment).as_secs();
         let failed = attempts.failed.filter(|at| answered < Some(*at));
         SourceReport {
@@ -287,7 +289,7 @@ impl SourceReport {
         let name = self.name.as_deref().unwrap_or("the source");
         let mut sentence = match (self.answered_seconds, &self.name) {
             (Some(seconds), _) => format!("Source: {name}, answered {} ago.", ago(seconds)),
-            (None, Some(_)) => format!("Source: {name}, no answer of which is in the state."),
+            (None, Some(_)) => format!("Source: {name}, none of its answers is in the state."),
             (None, None) => "Source: not queried since the node started.".to_owned(),
         };
         if let Some(seconds) = self.failed_seconds {

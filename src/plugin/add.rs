@@ -1,6 +1,6 @@
 //! ADD: allocates an address for an attachment, or one of each family.
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::context::Context;
 use super::decide::{Decision, decide};
@@ -12,6 +12,7 @@ use crate::events::OperationRecord;
 use crate::failure::{Failure, Fate};
 use crate::ipam::{Attachment, Grant, GrantKind, POOL_STAGE, Wanted};
 use crate::source::Source;
+use crate::state::StoreError;
 
 /// Allocates the requested addresses, all of them or none.
 ///
@@ -46,22 +47,30 @@ pub fn allocate(
     let decided = transact(context, known, Some(wanted), |state, known, now| {
         decide(state, wanted, known, now, &*context.node)
     });
-    record.refresh_failed = known.has_failed;
-    let Decision { granted, actions } = match decided {
-        Ok(decision) => decision,
+    let (decision, unsaved) = match decided {
+        Ok(decision) => (decision, None),
+        Err(TransactionError::Commit(error, decision)) => (decision, Some(error)),
         Err(error) => {
-            if let TransactionError::Commit(error, Decision { granted, .. }) = &error
-                && error.is_in_place()
-            {
-                let grants = granted.as_deref().unwrap_or_default();
-                take_back(&wanted.attachment, grants, context);
-            }
+            record.refresh_failed = known.has_failed;
             return Err(error.into_failure(original_stage(wanted)));
         }
     };
+    let Decision { granted, actions } = decision;
+    if known.answer.is_none() {
+        debug!(target: "ipam", "the source is not asked: an answer or a failure of it is recent enough.");
+    }
     log_actions(&actions);
-    record.refresh_failed |= actions.iter().any(Action::is_rejection);
-    record.add_reclaimed(actions.iter().flat_map(Action::freed).collect());
+    record.refresh_failed = known.has_failed || actions.iter().any(Action::is_rejection);
+    if unsaved.as_ref().is_none_or(StoreError::is_in_place) {
+        record.add_reclaimed(actions.iter().flat_map(Action::freed).collect());
+    }
+    if let Some(error) = unsaved {
+        if error.is_in_place() {
+            let grants = granted.as_deref().unwrap_or_default();
+            take_back(&wanted.attachment, grants, context);
+        }
+        return Err(Failure::from_store(original_stage(wanted), error));
+    }
     let grants = granted?;
     for grant in &grants {
         info!(target: "ipam", "{}.", describe(grant));

@@ -15,7 +15,7 @@ use crate::ipam::{
     Violation, Wanted, WantedAddress,
 };
 use crate::source::{FreshAnswer, SourceError, Turn, time_limit};
-use crate::state::{Condition, QUARANTINE, State};
+use crate::state::{Condition, QUARANTINE, Refreshed, State};
 
 /// What an ADD comes to. `State::must_save` says whether the state is to be saved.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ fn require_answer(state: &State, known: &Known<'_>, now: Moment) -> Result<(), N
         return Ok(());
     }
     if has_pools {
-        let answered = state.refreshed;
+        let answered = known.merged_at(state);
         if let (Some(answered), Some(interval)) = (answered, known.interval)
             && now.since(answered) <= interval
         {
@@ -110,9 +110,9 @@ fn require_newer_answer(state: &State, known: &Known<'_>) -> Result<(), Need> {
     Err(Need::NewerAnswer(time_limit(!state.is_empty())))
 }
 
-/// Whether this call has asked, with or without success; or an answer that came after it began is in the state.
+/// Whether this call has asked, with or without success; or an answer of its source that came after it began is in the state.
 fn is_answered(state: &State, known: &Known<'_>) -> bool {
-    known.answer.is_some() || state.refreshed > Some(known.started)
+    known.answer.is_some() || known.merged_at(state) > Some(known.started)
 }
 
 /// Merges the answer that this call got. Returns why there is none to merge, if the source failed.
@@ -132,7 +132,7 @@ fn merge_answer(state: &mut State, known: &Known<'_>, actions: &mut Vec<Action>)
         return Some(why);
     }
     // Another call may have merged a newer one, when the file for the turn was removed.
-    if Some(answer.began) < state.refreshed {
+    if Some(answer.began) < known.merged_at(state) {
         actions.push(Action::Overtaken);
         return None;
     }
@@ -142,7 +142,10 @@ fn merge_answer(state: &mut State, known: &Known<'_>, actions: &mut Vec<Action>)
         state.condition = Condition::Reconcile;
     }
     actions.push(Action::Merged(merged));
-    state.refreshed = Some(answer.arrived);
+    state.refreshed = Some(Refreshed {
+        at: answer.arrived,
+        source: known.source_name(),
+    });
     state.must_save = true;
     None
 }
@@ -256,9 +259,9 @@ fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Acti
         }
         Condition::NewBoot => {
             actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
-            ipam.replace_outdated_owners(evidence, now, true);
+            ipam.replace_outdated_owners(evidence, look.began, now, true);
         }
-        Condition::Reconcile => ipam.replace_outdated_owners(evidence, now, false),
+        Condition::Reconcile => ipam.replace_outdated_owners(evidence, look.began, now, false),
         // The quarantine is over.
         Condition::Ready => {
             ipam.confirm_owners(evidence, now);
@@ -426,7 +429,7 @@ mod tests {
         with_pools,
     };
     use crate::ipam::{Evidence, Held, Usage};
-    use crate::source::{Attempts, AttemptsFile};
+    use crate::source::{Attempts, AttemptsFile, Source};
     use crate::state::Loss;
 
     const NOW: Moment = Moment(100_000_000_000_000);
@@ -516,8 +519,12 @@ mod tests {
         let needs = |refreshed: Option<u64>, failed: Option<u64>, interval: Option<u64>| {
             [true, false].map(|has_pools| {
                 let mut state = if has_pools { state() } else { State::default() };
-                state.refreshed = refreshed.map(at);
+                state.refreshed = refreshed.map(|second| Refreshed {
+                    at: at(second),
+                    source: Source::Null.name(),
+                });
                 let known = Known {
+                    source: Some(&Source::Null),
                     started,
                     interval: interval.map(Duration::from_secs),
                     turn: Some(turn(failed.map(at), now)),
@@ -553,13 +560,32 @@ mod tests {
     }
 
     #[test]
+    fn the_answer_of_another_source_does_not_count() {
+        let mut state = state();
+        state.refreshed = Some(Refreshed {
+            at: NOW,
+            source: "another".to_owned(),
+        });
+        let known = Known {
+            source: Some(&Source::Null),
+            interval: Some(Duration::MAX),
+            ..Known::default()
+        };
+        assert!(require_answer(&state, &known, NOW).is_err());
+    }
+
+    #[test]
     fn the_source_is_asked_before_a_refusal() {
         let mut known = Known {
+            source: Some(&Source::Null),
             interval: Some(Duration::MAX),
             ..Known::default()
         };
         let mut state = state();
-        state.refreshed = Some(Moment(0));
+        state.refreshed = Some(Refreshed {
+            at: Moment(0),
+            source: Source::Null.name(),
+        });
         for pod in ["a", "b"] {
             assert!(decide_at(&mut state, &wanted(pod), &known, &Nowhere).is_ok());
         }

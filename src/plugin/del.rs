@@ -33,7 +33,7 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     });
     match released {
         Ok(released) => log_released(released.freed, record),
-        // Nothing depends on the rest.
+        // Nothing depends on the note of an early DEL.
         Err(TransactionError::Commit(_, released)) if !released.must_be_saved => {}
         Err(TransactionError::Lock(error @ LockError::Io { .. })) => {
             return without_lock(call, context, error);
@@ -60,10 +60,9 @@ fn decide(
     now: Moment,
     context: &Context,
 ) -> Result<Released, Need> {
-    let mut is_completed = false;
-    if state.ipam().is_claimless(&call.attachment) {
+    if !state.is_newer() && state.ipam().is_claimless(&call.attachment) {
         let evidence = &known.look()?.evidence;
-        is_completed = state.ipam_mut().adopt_claims(evidence);
+        state.ipam_mut().adopt_claims(evidence);
     }
     let mut freed = release(call, state, now);
     if state.ipam().is_ownerless(hint(call)) {
@@ -80,7 +79,7 @@ fn decide(
     // Whoever saved a state that is ahead was killed before the backup had it. A loss of the state would bring its holders back.
     let must_be_saved = state.must_save || !freed.is_empty();
     let is_noted = freed.is_empty() && note_early_del(call, state, now);
-    state.must_save = must_be_saved || is_completed || is_noted;
+    state.must_save = must_be_saved || is_noted;
     Ok(Released {
         freed,
         must_be_saved,

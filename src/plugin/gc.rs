@@ -15,12 +15,30 @@ use crate::state::{Condition, State};
 /// The words that its messages begin with.
 const STAGE: &str = "Failed to collect stale addresses";
 
-/// Frees the addresses of this network's attachments that are not among the valid ones. Asks the kernel first, and not under
-/// the lock: a running pod keeps its address even if the runtime omits it.
+/// Frees the addresses of this network's attachments that are not among the valid ones. The kernel is asked first: a running pod keeps
+/// its address even if the runtime omits it.
 ///
 /// # Errors
 /// The state cannot be locked, read or replaced; or some stale addresses are kept.
 pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
+    let state = context
+        .view()
+        .map_err(|error| Failure::from_store(STAGE, error))?;
+    let (network, now) = (&call.attachment.network, context.now());
+    let stale = state.ipam().stale(network, &call.valid, now);
+    info!(
+        target: "ipam",
+        "network {network} has {} valid attachments, and {} stale addresses; {} more are too young, {} name no network.",
+        call.valid.len(),
+        stale.candidates.len(),
+        stale.young,
+        stale.unknown
+    );
+    // Most calls find nothing, and need no lock.
+    let has_nothing_to_save = !state.must_save && !state.has_unsaved_moments();
+    if stale.candidates.is_empty() && has_nothing_to_save && !state.is_newer() {
+        return Ok(());
+    }
     let mut known = Known::default();
     let collected = transact(context, &mut known, None, |state, known, now| {
         decide(state, call, known, now)
@@ -80,14 +98,6 @@ fn decide(
     } else {
         let network = &call.attachment.network;
         let stale = state.ipam().stale(network, &call.valid, now);
-        info!(
-            target: "ipam",
-            "network {network} has {} valid attachments, and {} stale addresses; {} more are too young, {} name no network.",
-            call.valid.len(),
-            stale.candidates.len(),
-            stale.young,
-            stale.unknown
-        );
         if !stale.candidates.is_empty() {
             return Err(Need::Look(stale.candidates));
         }

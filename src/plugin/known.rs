@@ -32,7 +32,7 @@ pub struct Known<'a> {
     pub interval: Option<Duration>,
     /// When the call began. What happened at the source since then counts for it.
     pub started: Moment,
-    /// The turn to ask the source, which is kept until the commit; `None` before it was needed.
+    /// The turn to ask the source, which is kept until the commit; `None` where it was not needed.
     pub turn: Option<Turn>,
     /// What the source answered this call, or why it did not.
     pub answer: Option<Result<FreshAnswer, String>>,
@@ -81,7 +81,7 @@ impl<'a> Known<'a> {
         let boot_id = context.boot_id.as_deref();
         match context.node.wait_for_turn(source, boot_id, limit) {
             Ok(Some(turn)) => self.turn = Some(turn),
-            Ok(None) => self.answer = Some(Err(message_with_remedy(&SourceError::Busy))),
+            Ok(None) => self.fail(&SourceError::Busy),
             Err(error) => self.fail(&error),
         }
     }
@@ -113,6 +113,16 @@ impl<'a> Known<'a> {
     /// There was none.
     pub(super) fn look(&self) -> Result<&Look, Need> {
         self.look.as_ref().ok_or(Need::Look(Vec::new()))
+    }
+
+    /// The name of the source.
+    pub(super) fn source_name(&self) -> String {
+        self.source.map_or_else(String::new, Source::name)
+    }
+
+    /// When the last answer of the source was merged into a state.
+    pub(super) fn merged_at(&self, state: &State) -> Option<Moment> {
+        state.refreshed_by(&self.source_name())
     }
 
     /// Whether the query of another call has failed since this call began.

@@ -91,14 +91,10 @@ impl Trial<'_> {
     /// What an ADD would know after it had asked the source and looked at the node.
     fn known(&self, candidates: Vec<Candidate>, now: Moment) -> Known<'static> {
         let answer = match &self.answer {
-            Ok(matched) => Ok(FreshAnswer {
-                doubtful_since: matched
-                    .is_doubtful()
-                    .then(|| self.doubtful_since.unwrap_or(now)),
-                matched: (*matched).clone(),
-                began: now,
-                arrived: now,
-            }),
+            Ok(matched) => {
+                let matched = (*matched).clone();
+                Ok(FreshAnswer::new(matched, now, now, self.doubtful_since))
+            }
             Err(why) => Err(why.clone()),
         };
         Known {

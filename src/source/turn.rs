@@ -61,6 +61,22 @@ pub struct FreshAnswer {
 }
 
 impl FreshAnswer {
+    /// An answer, where doubtful ones have come since a moment.
+    pub fn new(
+        matched: MatchedListing,
+        began: Moment,
+        arrived: Moment,
+        doubtful_since: Option<Moment>,
+    ) -> FreshAnswer {
+        let is_doubtful = matched.is_doubtful();
+        FreshAnswer {
+            matched,
+            began,
+            arrived,
+            doubtful_since: is_doubtful.then(|| doubtful_since.unwrap_or(arrived)),
+        }
+    }
+
     /// Whether it would remove all pools, and such answers have not come for long enough to be believed (difference D6).
     pub fn is_implausible(&self) -> bool {
         self.doubtful_since
@@ -68,10 +84,12 @@ impl FreshAnswer {
     }
 }
 
-/// The turn to ask the source. No other call asks it while this exists.
+/// The turn to ask the source. No other ADD asks it while this exists.
 #[derive(Debug)]
 pub struct Turn {
     attempts: Attempts,
+    /// The attempts that the file tells of.
+    written: Attempts,
     file: Box<dyn AttemptsFile>,
 }
 
@@ -99,6 +117,7 @@ impl Turn {
         now: Moment,
         file: Box<dyn AttemptsFile>,
     ) -> Turn {
+        let written = found.clone();
         let is_of_this = found.source == source && found.boot_id.as_deref() == boot_id;
         let attempts = if is_of_this {
             found.without_future(now)
@@ -109,7 +128,11 @@ impl Turn {
                 ..Attempts::default()
             }
         };
-        Turn { attempts, file }
+        Turn {
+            attempts,
+            written,
+            file,
+        }
     }
 
     /// Waits for the turn, which the kernel gives in the order of arrival; `None` if others had it all the time.
@@ -159,16 +182,9 @@ impl Turn {
         began: Moment,
         arrived: Moment,
     ) -> Result<FreshAnswer, SourceError> {
-        let before = self.attempts.clone();
-        let answer = queried.map(|matched| {
-            let doubtful_since = self.attempts.doubtful_since.unwrap_or(arrived);
-            FreshAnswer {
-                doubtful_since: matched.is_doubtful().then_some(doubtful_since),
-                matched,
-                began,
-                arrived,
-            }
-        });
+        let doubtful_since = self.attempts.doubtful_since;
+        let answer =
+            queried.map(|matched| FreshAnswer::new(matched, began, arrived, doubtful_since));
         match &answer {
             Ok(answer) => {
                 self.attempts.doubtful_since = answer.doubtful_since;
@@ -180,8 +196,9 @@ impl Turn {
             }
             Err(_) => self.attempts.failed = Some(arrived),
         }
-        if self.attempts != before {
+        if self.attempts != self.written {
             self.file.write(&self.attempts);
+            self.written.clone_from(&self.attempts);
         }
         answer
     }
@@ -279,6 +296,23 @@ mod tests {
             ..Attempts::default()
         };
         assert_eq!(last, Some(expected));
+    }
+
+    #[test]
+    fn an_answer_without_interfaces_is_written_once() {
+        let written = Written::default();
+        let mut turn = turn(Attempts::default(), &written);
+        for _ in 0..2 {
+            let mut pool = listed("fd00::/120", &["fd00::5"]);
+            pool.if_name.clear();
+            let matched = MatchedListing {
+                inventory: Inventory { pools: vec![pool] },
+                ..MatchedListing::default()
+            };
+            turn.note(Ok(matched), NOW, NOW).unwrap();
+        }
+        assert_eq!(written.0.borrow().len(), 1);
+        assert_eq!(written.0.borrow()[0].source, "s");
     }
 
     #[test]

@@ -19,6 +19,6 @@ pub use condition::Condition;
 pub use disk::set_aside_before;
 pub use files::{Files, HeldLock, LockError, SaveOutcome, StateFile, StoreError};
 pub use lock::{LockHolder, Locked, WAIT, holder_now};
-pub use model::{State, WriteStamp};
+pub use model::{Refreshed, State, WriteStamp};
 pub use ours::{FORMAT, Loss, QUARANTINE};
 pub use store::{MODE, view};

@@ -48,8 +48,8 @@ pub struct State {
     pub seen: u64,
     /// The boot that our key is of, if it is known.
     pub(super) boot_id: Option<String>,
-    /// When the answer came that was merged last.
-    pub refreshed: Option<Moment>,
+    /// The answer of a source that was merged last.
+    pub refreshed: Option<Refreshed>,
     /// When it was read, if it was.
     read: Option<Moment>,
     /// The text of our key, where it is of a newer format.
@@ -57,6 +57,15 @@ pub struct State {
     others: BTreeMap<String, Box<RawValue>>,
     /// The buffer for the text: see [`State::keep_buffer`].
     buffer: Vec<u8>,
+}
+
+/// An answer of a source that was merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refreshed {
+    /// When it arrived.
+    pub at: Moment,
+    /// The name of the source.
+    pub source: String,
 }
 
 /// What is written into a state beside its contents.
@@ -155,7 +164,12 @@ impl State {
             (_, Some(_)) => Condition::Reconcile,
         };
         let refreshed = found.refreshed.filter(|at| is_same_boot && *at <= now.0);
-        self.refreshed = refreshed.map(Moment);
+        self.refreshed = refreshed
+            .zip(found.source.take())
+            .map(|(at, source)| Refreshed {
+                at: Moment(at),
+                source: source.into_owned(),
+            });
         self.boot_id = found.boot_id.take().map(Cow::into_owned);
         Some((found, trust))
     }
@@ -174,6 +188,12 @@ impl State {
         };
         let mut records = self.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
         records.any(|record| is_new(&record.usage))
+    }
+
+    /// When the last answer of this source was merged, if no other source has answered since.
+    pub fn refreshed_by(&self, source: &str) -> Option<Moment> {
+        let refreshed = self.refreshed.as_ref();
+        Some(refreshed.filter(|refreshed| refreshed.source == source)?.at)
     }
 
     /// Whether a newer version of this program wrote it.
@@ -266,7 +286,11 @@ impl State {
             generation: ipam.generation,
             pending: pending.map(Cow::Borrowed),
             loss: self.condition.lost().cloned(),
-            refreshed: self.refreshed.map(|at| at.0),
+            refreshed: self.refreshed.as_ref().map(|refreshed| refreshed.at.0),
+            source: self
+                .refreshed
+                .as_ref()
+                .map(|refreshed| Cow::Borrowed(&*refreshed.source)),
             quarantine_until: ipam.quarantine.map(|until| until.0),
             tombstones: ipam.tombstones.clone(),
             omitted: omitted.collect(),

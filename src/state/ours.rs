@@ -55,6 +55,8 @@ object! { exact lines
         "lost": loss: Option<Loss>,
         /// When the answer came that was merged last.
         "refreshed": refreshed: Option<u64>,
+        /// The source that gave it.
+        "source": source: Option<Cow<'de, str>>,
         "quarantineUntil": quarantine_until: Option<u64>,
         "tombstones": tombstones: Vec<Tombstone>,
         "omitted": omitted: Vec<RawOmitted<'de>>,

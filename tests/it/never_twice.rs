@@ -76,15 +76,13 @@ fn older_answer_is_not_merged_over_a_newer_one() {
 fn moments_in_the_future_are_not_waited_for() {
     const NEVER: u64 = u64::MAX - 1;
     let (node, wire) = node_with_a_pod("future");
-    for key in ["answered", "failed"] {
-        let stamps = fs::read(node.fetch_lock_path()).unwrap();
-        let mut stamps: Value = serde_json::from_slice(&stamps).unwrap();
-        stamps[key] = NEVER.into();
-        fs::write(node.fetch_lock_path(), stamps.to_string()).unwrap();
-        let before = wire.count();
-        node.add("c2").success();
-        assert_eq!(wire.count(), before + 1, "{key}");
-    }
+    let attempts = fs::read(node.fetch_lock_path()).unwrap();
+    let mut attempts: Value = serde_json::from_slice(&attempts).unwrap();
+    attempts["failed"] = NEVER.into();
+    fs::write(node.fetch_lock_path(), attempts.to_string()).unwrap();
+    let before = wire.count();
+    node.add("c2").success();
+    assert_eq!(wire.count(), before + 1);
     let change = |change: fn(&mut Value)| {
         let mut state = node.state();
         change(&mut state["azure-vnet-ipam"]);

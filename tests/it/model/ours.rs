@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME, RawNetworkConfig};
@@ -15,7 +16,7 @@ use azure_vnet_ipam::plugin::decide::reclaim;
 use azure_vnet_ipam::plugin::del::del;
 use azure_vnet_ipam::plugin::gc::gc;
 use azure_vnet_ipam::plugin::{self, Context, Known, Look};
-use azure_vnet_ipam::source::{FreshAnswer, MatchedListing, Source};
+use azure_vnet_ipam::source::{FreshAnswer, MatchedListing, Source, WIRE_SERVER};
 use azure_vnet_ipam::state::{LockError, Locked, StateFile, WAIT};
 use serde_json::json;
 
@@ -83,7 +84,7 @@ fn allocate(world: &World, node: &MemoryNode, add: &mut InFlight, may_rest: bool
         let mut known = if add.has_asked {
             known(add)
         } else {
-            Known::of_source(&Source::Null, None, &context)
+            Known::of_source(source(), None, &context)
         };
         let granted = plugin::add::allocate(&wanted, &mut known, &context, &mut record);
         if may_rest && node.is_dead() {
@@ -101,10 +102,17 @@ fn allocate(world: &World, node: &MemoryNode, add: &mut InFlight, may_rest: bool
     }
 }
 
+/// The source of every ADD.
+fn source() -> &'static Source {
+    static SOURCE: LazyLock<Source> = LazyLock::new(|| Source::Wire(WIRE_SERVER.to_owned()));
+    &SOURCE
+}
+
 /// What an ADD knows that has asked the source.
 fn known(add: &InFlight) -> Known<'static> {
     let answer = add.answer.clone().ok_or_else(|| "no answer".to_owned());
     Known {
+        source: Some(source()),
         answer: Some(answer),
         look: add.look.as_deref().cloned(),
         ..Known::default()
@@ -148,13 +156,7 @@ impl World {
             ..MatchedListing::default()
         };
         let now = self.now();
-        let doubtful_since = self.doubtful_since.unwrap_or(now);
-        Some(FreshAnswer {
-            doubtful_since: matched.is_doubtful().then_some(doubtful_since),
-            matched,
-            began: now,
-            arrived: now,
-        })
+        Some(FreshAnswer::new(matched, now, now, self.doubtful_since))
     }
 
     /// Starts an ADD, which may ask for a particular address.
@@ -301,11 +303,19 @@ impl World {
     }
 
     fn run(&mut self, node: &MemoryNode, add: &mut InFlight, may_rest: bool) -> Outcome {
+        let asks = !add.has_asked;
         let outcome = allocate(self, node, add, may_rest);
+        if asks {
+            self.note_doubt(add);
+        }
+        outcome
+    }
+
+    /// Notes since when answers are implausible.
+    fn note_doubt(&mut self, add: &InFlight) {
         if let Some(answer) = &add.answer {
             self.doubtful_since = answer.doubtful_since;
         }
-        outcome
     }
 
     fn ended(&mut self, add: InFlight, outcome: Outcome) {
@@ -323,7 +333,7 @@ impl World {
     /// Records the answer that an ADD merged, unless a newer one is merged already, which the original may
     /// have left there, or a boot that cannot be told from this one. An answer without addresses may be deferred.
     fn note_answer(&mut self, add: &InFlight) {
-        let merged = self.state().and_then(|state| state.refreshed);
+        let merged = self.state().and_then(|state| Some(state.refreshed?.at));
         let answer = add.answer.as_ref();
         let Some(answer) = answer.filter(|_| merged <= Some(add.began)) else {
             return;
@@ -361,11 +371,10 @@ impl World {
     /// The runtime's calls for an attachment are sequential.
     pub(super) fn begin(&mut self, pod: u8) {
         if !self.in_flight.contains_key(&pod) {
-            let add = self.asking(pod).map(|add| InFlight {
-                has_asked: true,
-                ..add
-            });
-            self.in_flight.extend(add.map(|add| (pod, add)));
+            let Some(add) = self.asking(pod) else { return };
+            self.note_doubt(&add);
+            let has_asked = true;
+            self.in_flight.insert(pod, InFlight { has_asked, ..add });
         }
     }
 
@@ -573,7 +582,7 @@ impl World {
                         .filter(|a| Family::from_address(**a) == *family)
                         .count()
                 };
-                let merged = self.state().and_then(|state| state.refreshed);
+                let merged = self.state().and_then(|state| Some(state.refreshed?.at));
                 let is_outdated = merged > Some(add.began);
                 assert!(is_outdated || add.answer.as_ref().map_or(0, of_family) == 0);
             }
