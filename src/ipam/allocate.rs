@@ -204,13 +204,15 @@ mod tests {
             let taken = take(&mut with_interface, "a", any(Some(if_name)), None);
             assert_eq!(taken, expected);
         }
-        // One whose addresses are all in cooldown goes last, whatever its priority.
-        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"]), ("10.2.0.0/16", 1, &["10.2.0.5"])]);
+        // One whose addresses are all in cooldown goes last, whatever its priority, and even if it is unused.
+        let all: &[&str] = &["10.1.0.5", "10.1.0.6"];
+        let mut ipam = with_pools(&[(ONE, 0, all), ("10.2.0.0/16", 1, &["10.2.0.5"])]);
+        assert_eq!(take(&mut ipam, "x", any(Some("eth0")), None), "10.1.0.5");
         record(&mut ipam, "10.2.0.5").usage = Usage::Free(Free {
             released: Some(Moment(999 * SECOND)),
             ..Free::default()
         });
-        assert_eq!(take_all(&mut ipam, ["a", "b"]), ["10.1.0.5", "10.2.0.5"]);
+        assert_eq!(take_all(&mut ipam, ["a", "b"]), ["10.1.0.6", "10.2.0.5"]);
     }
 
     #[test]
@@ -283,6 +285,14 @@ mod tests {
         ipam.mark_on_host(&["10.1.0.5".parse().unwrap()].into());
         let order = take_all(&mut ipam, ["a", "b", "c"]);
         assert_eq!(order, ["10.1.0.6", "10.1.0.7", "10.1.0.5"]);
+        // An address in its cooldown comes even after those.
+        let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
+        ipam.mark_on_host(&["10.1.0.5".parse().unwrap()].into());
+        record(&mut ipam, "10.1.0.6").usage = Usage::Free(Free {
+            released: Some(Moment(999 * SECOND)),
+            ..Free::default()
+        });
+        assert_eq!(take_all(&mut ipam, ["a", "b"]), ["10.1.0.5", "10.1.0.6"]);
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
         let on_host = ["10.1.0.5".parse().unwrap()].into();
         let mut ask = |address| {

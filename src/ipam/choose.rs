@@ -127,14 +127,15 @@ impl Pool {
         count
     }
 
-    /// Finds the next free address: never used before used, longest released first, the lowest of equals (difference D14). By this
-    /// order an address in its cooldown is granted only when no other is left. Addresses on the host come last.
+    /// Finds the next free address: never used before used, longest released first, the lowest of equals (difference D14). Addresses
+    /// that the host had at the last look come after these, and an address in its cooldown is granted only when no other is left.
     pub(super) fn next_free(&self, limits: &Limits<'_>) -> Option<IpAddr> {
         let able = self.records.iter().filter_map(|record| {
             let free = record.free()?;
-            (!limits.forbid(&record.address())).then(|| queue_key(record, free))
+            let is_cooling = limits.cooldown_left(free).is_some();
+            (!limits.forbid(&record.address())).then(|| (is_cooling, queue_key(record, free)))
         });
-        able.min().map(|(_, _, key)| key)
+        able.min().map(|(_, (_, _, key))| key)
     }
 
     /// Counts the free addresses of the pool that are granted before this one.

@@ -19,8 +19,8 @@ impl Space {
     }
 
     /// Finds the pool and the record to allocate: the requested one, or the one that the attachment
-    /// holds. Otherwise an unused pool comes first, then one with an address that is not in its
-    /// cooldown, then the higher priority, then more free addresses, then the first by its text.
+    /// holds. Otherwise a pool with an address that is not in its cooldown comes first, then an unused
+    /// one, then the higher priority, then more free addresses, then the first by its text.
     pub(super) fn find(
         &self,
         add: &Wanted,
@@ -65,7 +65,7 @@ impl Space {
         let best = able.min_by_key(|(_, pool, count, _)| {
             let handed_out = pool.ref_count > 0;
             let most = (pool.priority, count.free + count.cooldown);
-            (handed_out, count.free == 0, Reverse(most))
+            (count.free == 0, handed_out, Reverse(most))
         });
         let Some((key, pool, _, next)) = best else {
             return Err(Refusal::Exhausted { pools: counts });
