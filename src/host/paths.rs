@@ -44,7 +44,7 @@ impl Paths {
     }
 
     /// The lock that an ADD holds from the query of the source until the answer is saved. The file
-    /// tells of the last failure, and of the interfaces of the last answer.
+    /// has the last failure, and the interfaces of the last answer.
     pub fn fetch_lock(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.fetch", self.name))
     }

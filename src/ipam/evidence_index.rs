@@ -189,11 +189,11 @@ impl<'a> EvidenceIndex<'a> {
         } else {
             !is_newer && held.owner.netns().is_some_and(is_gone)
         };
-        let mut entries = entries.iter();
+        let names_holder = |entry: &&Entry| held.owner.is_container(&entry.container_id);
         has_gone
             && kernel.incomplete.is_none()
             && self.user_of(address, true) == AddressUser::Pod
-            && !entries.any(|entry| held.owner.is_container(&entry.container_id))
+            && !entries.iter().any(names_holder)
     }
 
     /// The owner of an address, if all entries that name one agree.

@@ -24,8 +24,8 @@ pub fn add(
     record: &mut OperationRecord,
 ) -> Result<Vec<Grant>, Failure> {
     let conf = &call.conf.ipam;
-    let wanted = Wanted::from_call(call, context.node.netns(&call.netns));
-    let wanted = wanted.map_err(|refusal| Failure::Refused {
+    let netns = context.node.netns(&call.netns);
+    let wanted = Wanted::from_call(call, netns).map_err(|refusal| Failure::Refused {
         refusal,
         source: None,
     })?;

@@ -82,7 +82,7 @@ fn require_answer(state: &State, known: &Known<'_>, now: Moment) -> Result<(), N
     /// The pause after a failed query, while the pools are usable.
     const PAUSE: Duration = Duration::from_secs(10);
     let has_pools = !state.is_empty();
-    if is_answered(state, known) || known.is_failed_by_peer() {
+    if is_answered(state, known) {
         return Ok(());
     }
     if has_pools {
@@ -104,15 +104,18 @@ fn require_answer(state: &State, known: &Known<'_>, now: Moment) -> Result<(), N
 
 /// Asks for an answer of the source before a refusal. What was recent enough to serve is not enough to refuse.
 fn require_newer_answer(state: &State, known: &Known<'_>) -> Result<(), Need> {
-    if is_answered(state, known) || known.is_failed_by_peer() {
+    if is_answered(state, known) {
         return Ok(());
     }
     Err(Need::NewerAnswer(time_limit(!state.is_empty())))
 }
 
-/// Whether this call has asked, with or without success; or an answer of its source that came after it began is in the state.
+/// Whether this call has asked, with or without success. Another call's answer counts too, and so does its failure, if it came after
+/// this call began.
 fn is_answered(state: &State, known: &Known<'_>) -> bool {
-    known.answer.is_some() || known.merged_at(state) > Some(known.started)
+    known.answer.is_some()
+        || known.merged_at(state) > Some(known.started)
+        || known.is_failed_by_peer()
 }
 
 /// Merges the answer that this call got. Returns why there is none to merge, if the source failed.
@@ -189,8 +192,10 @@ fn prove_fresh(state: &mut State, wanted: &Wanted, look: &Look) {
     let in_use = state.ipam().used_by_pods(&look.evidence);
     let is_of_a_wanted_family = |address: &IpAddr| {
         let family = Family::from_address(*address);
-        let mut wanted = wanted.addresses.iter();
-        wanted.any(|wanted| wanted.pool.family() == family)
+        wanted
+            .addresses
+            .iter()
+            .any(|wanted| wanted.pool.family() == family)
     };
     let lists = look.evidence.lists();
     let unreadable = lists
@@ -409,7 +414,7 @@ pub fn reclaim(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Ac
         reconcile(state, look, now, actions);
     }
     let ipam = state.ipam_mut();
-    // An address may be another pod's than the record says, and told a moment ago.
+    // Another pod may have got an address of the candidates, and may not have configured it yet.
     let candidates = match ipam.quarantine {
         None => look.candidates.clone(),
         Some(_) => Vec::new(),
@@ -459,7 +464,7 @@ mod tests {
         }
     }
 
-    /// The turn of a call to which the file tells of this failure.
+    /// The turn of a call that finds this failure in the file.
     fn turn(failed: Option<Moment>, now: Moment) -> Turn {
         let found = Attempts {
             failed,

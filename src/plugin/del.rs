@@ -51,8 +51,8 @@ struct Released {
     must_be_saved: bool,
 }
 
-/// Decides what a DEL releases. The node must tell whether an address of an unknown owner is this attachment's, and whether a record
-/// that names only the container is of this interface.
+/// Decides what a DEL releases. Two kinds of records need a look at the node first: one without a known owner, and one that names only
+/// the container and not the interface.
 fn decide(
     state: &mut State,
     call: &Call,

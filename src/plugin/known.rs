@@ -1,4 +1,4 @@
-//! What a call has learnt of the world. Learning takes time, so the lock on the state is not held meanwhile.
+//! What a call has learnt of the world. Learning takes time, so a call does it without the lock on the state.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub struct Known<'a> {
     pub turn: Option<Turn>,
     /// What the source answered this call, or why it did not.
     pub answer: Option<Result<FreshAnswer, String>>,
-    /// Whether this call asked in vain.
+    /// Whether this call failed to get an answer of the source.
     pub has_failed: bool,
     /// The newest look at the node.
     pub look: Option<Look>,

@@ -1,5 +1,5 @@
-//! The loop of every call that may change the state: lock it, read it, decide; then get what the decision needs, without the lock, and
-//! begin anew; or save what was decided.
+//! The loop of every call that may change the state: lock it, read it, decide, and save what was decided. If the decision needs
+//! something first, the loop unlocks the state, gets it, and starts again.
 
 use super::context::Context;
 use super::known::{Known, Need};
@@ -41,7 +41,7 @@ pub fn transact<T>(
                 {
                     return Err(TransactionError::Commit(error, done));
                 }
-                // Nobody waits while the state is freed.
+                // Freeing the state takes time. Other calls need not wait for that.
                 drop(locked);
                 known.turn = None;
                 return Ok(done);

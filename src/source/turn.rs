@@ -1,5 +1,5 @@
 //! The turn to ask the source. One call at a time has it, so that a slow source is asked once for all, and no older answer follows a
-//! newer one. The file that is locked for it tells of earlier attempts.
+//! newer one. The file that is locked for it records earlier attempts.
 
 use std::fmt;
 use std::fs::File;
@@ -88,7 +88,7 @@ impl FreshAnswer {
 #[derive(Debug)]
 pub struct Turn {
     attempts: Attempts,
-    /// The attempts that the file tells of.
+    /// The attempts as they are in the file.
     written: Attempts,
     file: Box<dyn AttemptsFile>,
 }
@@ -108,8 +108,8 @@ impl AttemptsFile for File {
 }
 
 impl Turn {
-    /// Takes up the attempts that a file tells of. Those of another boot or source count as none, and so do moments in the future,
-    /// which no call of this boot can have written.
+    /// Creates the turn from the attempts in the file. Attempts of another boot or source are ignored, and so are moments in the
+    /// future, which no call of this boot can have written.
     pub fn new(
         found: Attempts,
         source: &str,

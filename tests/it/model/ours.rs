@@ -108,6 +108,12 @@ fn source() -> &'static Source {
     &SOURCE
 }
 
+/// The addresses that an answer lists.
+fn listed(answer: &FreshAnswer) -> impl Iterator<Item = IpAddr> {
+    let pools = answer.matched.inventory.pools.iter();
+    pools.flat_map(|pool| &pool.addresses).copied()
+}
+
 /// What an ADD knows that has asked the source.
 fn known(add: &InFlight) -> Known<'static> {
     let answer = add.answer.clone().ok_or_else(|| "no answer".to_owned());
@@ -338,13 +344,7 @@ impl World {
         let Some(answer) = answer.filter(|_| merged <= Some(add.began)) else {
             return;
         };
-        let listed = answer
-            .matched
-            .inventory
-            .pools
-            .iter()
-            .flat_map(|pool| &pool.addresses);
-        let listed: BTreeSet<IpAddr> = listed.copied().collect();
+        let listed: BTreeSet<IpAddr> = listed(answer).collect();
         let newest = self.newest_answer.as_ref();
         if !listed.is_empty() && newest.is_none_or(|(began, _)| *began <= add.began) {
             self.newest_answer = Some((add.began, listed));
@@ -572,14 +572,8 @@ impl World {
             // A pool that is listed without addresses is dropped with its last address.
             Refusal::NoPools { family, .. } | Refusal::NoPoolOfFamily { family, .. } => {
                 let of_family = |answer: &FreshAnswer| {
-                    let listed = answer
-                        .matched
-                        .inventory
-                        .pools
-                        .iter()
-                        .flat_map(|pool| &pool.addresses);
-                    listed
-                        .filter(|a| Family::from_address(**a) == *family)
+                    listed(answer)
+                        .filter(|a| Family::from_address(*a) == *family)
                         .count()
                 };
                 let merged = self.state().and_then(|state| Some(state.refreshed?.at));
