@@ -86,6 +86,9 @@ fn require_answer(state: &State, known: &Known<'_>, now: Moment) -> Result<(), N
         return Ok(());
     }
     if has_pools {
+        if known.has_waited {
+            return Ok(());
+        }
         let answered = known.merged_at(state);
         if let (Some(answered), Some(interval)) = (answered, known.interval)
             && now.since(answered) <= interval
@@ -596,6 +599,9 @@ mod tests {
         }
         let full = decide(&mut state, &wanted("c"), &known, NOW, &Nowhere);
         assert!(matches!(full, Err(Need::NewerAnswer(_))), "{full:?}");
+        known.has_waited = true;
+        let empty = decide(&mut State::default(), &wanted("a"), &known, NOW, &Nowhere);
+        assert!(matches!(empty, Err(Need::Answer(_))), "{empty:?}");
         known.answer = Some(Err("it does not answer".to_owned()));
         let refused = decide_at(&mut State::default(), &wanted("a"), &known, &Nowhere);
         let Err(Failure::Refused { source, .. }) = refused else {

@@ -9,7 +9,7 @@ use crate::evidence::Progress;
 use crate::failure::message_with_remedy;
 use crate::ipam::{Candidate, Evidence, Moment, Wanted};
 use crate::log::Milliseconds;
-use crate::source::{FreshAnswer, Source, SourceError, Turn};
+use crate::source::{FreshAnswer, Source, SourceError, Turn, time_limit};
 use crate::state::State;
 
 /// What a decision needs first.
@@ -32,8 +32,10 @@ pub struct Known<'a> {
     pub interval: Option<Duration>,
     /// When the call began. What happened at the source since then counts for it.
     pub started: Moment,
-    /// The turn to ask the source, which is kept until the commit; `None` where it was not needed.
+    /// The turn to ask the source, which is kept until the commit; `None` if another call has it, or it was not needed.
     pub turn: Option<Turn>,
+    /// Whether this call has waited for the turn in vain.
+    pub has_waited: bool,
     /// What the source answered this call, or why it did not.
     pub answer: Option<Result<FreshAnswer, String>>,
     /// Whether this call failed to get an answer of the source.
@@ -45,14 +47,19 @@ pub struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// What a call knows that may ask this source.
+    /// What a call knows that may ask this source. It waits for the turn to do so, unless `interval` may make that unnecessary: the
+    /// state that it reads afterwards may already have the answer of the call that had the turn.
     pub fn of_source(source: &'a Source, interval: Option<Duration>, context: &Context) -> Self {
-        Known {
+        let mut known = Known {
             source: Some(source),
             interval,
             started: context.started,
             ..Known::default()
+        };
+        if interval.is_none() {
+            known.wait_for_turn(time_limit(true), context);
         }
+        known
     }
 
     /// Gets what a decision needs.
@@ -81,7 +88,12 @@ impl<'a> Known<'a> {
         let boot_id = context.boot_id.as_deref();
         match context.node.wait_for_turn(source, boot_id, limit) {
             Ok(Some(turn)) => self.turn = Some(turn),
-            Ok(None) => self.fail(&SourceError::Busy),
+            Ok(None) if self.has_waited => self.fail(&SourceError::Busy),
+            // The stored pools may do.
+            Ok(None) => {
+                warn!(target: "ipam", "Source refresh failed, err:{}.", SourceError::Busy);
+                self.has_waited = true;
+            }
             Err(error) => self.fail(&error),
         }
     }

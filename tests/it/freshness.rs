@@ -1,5 +1,6 @@
 //! When the source is asked: fetches of a burst, failures, and implausible answers.
 
+use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
@@ -160,6 +161,22 @@ fn slow_source_does_not_block_other_calls() {
     assert!(add.took >= Duration::from_secs(3), "{:?}", add.took);
     assert_ne!(add.address(), second.finish().address());
     assert_eq!(wire.count(), 2, "one attempt for all who were there");
+}
+
+#[test]
+fn stored_pools_serve_while_another_call_has_the_turn_to_ask() {
+    let (node, wire) = Node::with_wire("turn", Reply::Xml(xml([5, 6])));
+    node.add("c1").success();
+    let turn = fs::File::open(node.fetch_lock_path()).unwrap();
+    turn.try_lock().unwrap();
+    let add = node.add("c2");
+    assert_eq!(add.address(), "10.224.0.6");
+    let (limit, took) = (Duration::from_secs(3), add.took);
+    assert!(
+        (limit..2 * limit).contains(&took),
+        "it waits once: {took:?}"
+    );
+    assert_eq!(wire.count(), 1);
 }
 
 #[test]
