@@ -5,6 +5,7 @@ mod call;
 mod environment;
 mod error;
 mod ipam_config;
+mod ipam_keys;
 mod network_config;
 mod overrides;
 mod raw_ipam_config;
@@ -13,8 +14,9 @@ mod version;
 
 pub use call::Call;
 pub use environment::Environment;
-pub use error::{CallError, ipam_keys, is_ipam_key};
+pub use error::{CallError, Key};
 pub use ipam_config::{Backend, IpamConfig, NAME, NAME_V6, QueryUrl, WhenFull};
+pub use ipam_keys::{ipam_keys, is_ipam_key};
 pub use network_config::{Attachments, NETWORK_CONFIG_KEYS, NetworkConfig, RawNetworkConfig};
 pub use overrides::{Dns, Route};
 pub use raw_ipam_config::Defaults;

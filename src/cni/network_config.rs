@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::value::RawValue;
 
-use super::error::{CallError, parse_string, parse_value};
+use super::error::{CallError, Key};
 use super::raw_ipam_config::RawIpamConfig;
 use super::{CniVersion, Defaults, IpamConfig, Verb};
 use crate::codec::{self, Cursor, Members, ParseError, Read, is, named_address, object};
@@ -59,6 +59,20 @@ object! { any_case read RawNetworkConfig {
     "cni.dev/attachments" with(push_raw): attachments,
 } }
 
+// The keys that errors name, beside those of `ipam`.
+const MASTER: Key = Key::new("master", "a string, for example \"eth0\"");
+const ARGS_IPS: Key = Key::new("args.cni.ips", IPS_FORM);
+const RUNTIME_CONFIG_IPS: Key = Key::new("runtimeConfig.ips", IPS_FORM);
+const IPS_FORM: &str = "a list of addresses, for example [\"10.224.0.9\"]";
+const PREV_RESULT: Key = Key::new(
+    "prevResult",
+    "the result of an ADD, for example {\"ips\": [{\"address\": \"10.224.0.9/16\"}]}",
+);
+const VALID_ATTACHMENTS: Key = Key::new(
+    "cni.dev/valid-attachments",
+    "a list of objects, for example [{\"containerID\": \"3f2a91c04d7e\", \"ifname\": \"eth0\"}]",
+);
+
 /// Reads a value that may also be `null`.
 fn push_raw(target: &mut Vec<Box<RawValue>>, json: &mut Cursor<'_>) -> Result<(), ParseError> {
     target.push(json.raw()?);
@@ -84,7 +98,7 @@ impl RawNetworkConfig {
 
     /// Returns the network's name; empty when it is missing.
     pub(super) fn name(&self) -> Result<String, CallError> {
-        let name = parse_string(self.name.as_deref(), "name")
+        let name = parse_string(self.name.as_deref())
             .map_err(|_| CallError::NotJson("name must be a string".to_owned()))?;
         Ok(name.unwrap_or_default())
     }
@@ -96,8 +110,8 @@ impl RawNetworkConfig {
 
     /// Returns `cniVersion`; absent, `null` and empty are the same.
     pub(super) fn cni_version(&self) -> Result<Option<String>, CallError> {
-        let version = parse_string(self.cni_version.as_deref(), "cniVersion")
-            .map_err(|_| CallError::VersionType)?;
+        let version =
+            parse_string(self.cni_version.as_deref()).map_err(|_| CallError::VersionType)?;
         Ok(version.filter(|v| !v.is_empty()))
     }
 
@@ -116,14 +130,15 @@ impl RawNetworkConfig {
             Err(_) if lenient => RawIpamConfig::default(),
             other => other?,
         };
-        let master = match parse_string(self.master.as_deref(), "master") {
+        let master = self.master.as_deref();
+        let master = match master.map_or(Ok(None), |raw| MASTER.parse_text(raw)) {
             Err(_) if lenient => None,
             other => other?,
         };
         Ok(NetworkConfig {
             version,
-            master: master.filter(|m| !m.is_empty()),
-            log_level: parse_string(self.log_level.as_deref(), "logLevel").unwrap_or_default(),
+            master,
+            log_level: parse_string(self.log_level.as_deref()).unwrap_or_default(),
             ipam: raw_config.validate(verb, program)?,
         })
     }
@@ -132,26 +147,22 @@ impl RawNetworkConfig {
     /// its name.
     pub(super) fn ips(&self) -> Result<[(&'static str, Vec<String>); 2], CallError> {
         let member = |object: Option<&RawValue>, key| parse_member(object?, key).ok()?;
-        let list = |raw: Option<Box<RawValue>>, path| match raw {
-            Some(raw) => parse_value(&raw, path),
-            None => Ok(Vec::new()),
+        let list = |raw: Option<Box<RawValue>>, key: Key| match raw {
+            Some(raw) => Ok((key.path, key.parse(&raw)?)),
+            None => Ok((key.path, Vec::new())),
         };
         let cni_args = member(self.args.as_deref(), "cni");
         let in_args = member(cni_args.as_deref(), "ips");
         let in_runtime_config = member(self.runtime_config.as_deref(), "ips");
         Ok([
-            ("args.cni.ips", list(in_args, "args.cni.ips")?),
-            (
-                "runtimeConfig.ips",
-                list(in_runtime_config, "runtimeConfig.ips")?,
-            ),
+            list(in_args, ARGS_IPS)?,
+            list(in_runtime_config, RUNTIME_CONFIG_IPS)?,
         ])
     }
 
     /// Returns the addresses of `prevResult` in any version; `None` when there is no `prevResult`.
     pub(super) fn prev_addresses(&self) -> Result<Option<Vec<IpAddr>>, CallError> {
-        const KEY: &str = "prevResult";
-        let invalid = |found| CallError::Invalid(KEY, found);
+        let invalid = |found| CallError::Invalid(PREV_RESULT, found);
         let member = |object: &RawValue, key| {
             parse_member(object, key).map_err(|error| invalid(error.to_string()))
         };
@@ -160,7 +171,7 @@ impl RawNetworkConfig {
         };
         let mut members = Vec::new();
         if let Some(ips) = member(result, "ips")? {
-            let items: Vec<Box<RawValue>> = parse_value(&ips, KEY)?;
+            let items: Vec<Box<RawValue>> = PREV_RESULT.parse(&ips)?;
             for item in items {
                 members.push(member(&item, "address")?);
             }
@@ -173,7 +184,7 @@ impl RawNetworkConfig {
         let mut addresses = Vec::new();
         for found in members {
             let raw = found.ok_or_else(|| invalid("an item without an address".to_owned()))?;
-            let text: String = parse_value(&raw, KEY)?;
+            let text: String = PREV_RESULT.parse(&raw)?;
             let address = named_address(&text).ok_or_else(|| invalid(format!("{text:?}")))?;
             addresses.push(address);
         }
@@ -183,20 +194,19 @@ impl RawNetworkConfig {
     /// Returns the valid attachments of a GC, from both lists. A runtime without attachments may
     /// send `null`.
     pub(super) fn valid_attachments(&self) -> Result<Attachments, CallError> {
-        const KEY: &str = "cni.dev/valid-attachments";
         if self.attachments.is_empty() {
             return Err(CallError::NoAttachments);
         }
-        let invalid = |found| CallError::Invalid(KEY, found);
+        let invalid = |found| CallError::Invalid(VALID_ATTACHMENTS, found);
         let name = |object: &RawValue, key: &str| -> Result<String, CallError> {
             let raw = parse_member(object, key)
                 .map_err(|error| invalid(error.to_string()))?
                 .ok_or_else(|| invalid(format!("no {key}")))?;
-            parse_value(&raw, KEY)
+            VALID_ATTACHMENTS.parse(&raw)
         };
         let mut valid = Attachments::new();
         for list in &self.attachments {
-            let listed: Option<Vec<Box<RawValue>>> = parse_value(list, KEY)?;
+            let listed: Option<Vec<Box<RawValue>>> = VALID_ATTACHMENTS.parse(list)?;
             for attachment in listed.into_iter().flatten() {
                 valid.insert((
                     name(&attachment, "containerID")?,
@@ -206,6 +216,11 @@ impl RawNetworkConfig {
         }
         Ok(valid)
     }
+}
+
+/// Parses a string; `None` when the member is missing.
+fn parse_string(raw: Option<&RawValue>) -> Result<Option<String>, serde_json::Error> {
+    raw.map(|raw| serde_json::from_str(raw.get())).transpose()
 }
 
 /// Parses one member of an object; `null` counts as missing.
@@ -227,6 +242,20 @@ fn parse_member(raw: &RawValue, key: &str) -> Result<Option<Box<RawValue>>, code
 mod tests {
     use super::*;
     use crate::cni::NAME;
+    use crate::cni::error::tests::assert_example_is_json;
+
+    #[test]
+    fn every_form_has_an_example_that_is_json() {
+        for key in [
+            MASTER,
+            ARGS_IPS,
+            RUNTIME_CONFIG_IPS,
+            PREV_RESULT,
+            VALID_ATTACHMENTS,
+        ] {
+            assert_example_is_json(key);
+        }
+    }
 
     fn raw_config(json: &str) -> RawNetworkConfig {
         RawNetworkConfig::read(json.as_bytes()).unwrap()

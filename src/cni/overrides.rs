@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::error::{CallError, parse_value};
+use super::error::{CallError, Key};
 use crate::codec::{self, Cursor, ParseError, object};
 
 /// A route for the pod.
@@ -104,14 +104,13 @@ object! { any_case read Dns {
 } }
 
 /// Reads `ipam.routes`.
-pub(super) fn routes(raw: &RawValue) -> Result<Vec<Route>, CallError> {
-    const KEY: &str = "ipam.routes";
-    let items: Vec<Box<RawValue>> = parse_value(raw, KEY)?;
+pub(super) fn routes(key: Key, raw: &RawValue) -> Result<Vec<Route>, CallError> {
+    let items: Vec<Box<RawValue>> = key.parse(raw)?;
     items
         .iter()
         .map(|item| route(item))
         .collect::<Result<_, _>>()
-        .map_err(|found| CallError::Invalid(KEY, found))
+        .map_err(|found| CallError::Invalid(key, found))
 }
 
 /// Reads an item of `ipam.routes`.
@@ -124,7 +123,6 @@ fn route(item: &RawValue) -> Result<Route, String> {
 }
 
 /// Reads `ipam.dns`.
-pub(super) fn dns(raw: &RawValue) -> Result<Dns, CallError> {
-    codec::parse(raw.get().as_bytes())
-        .map_err(|error| CallError::Invalid("ipam.dns", error.to_string()))
+pub(super) fn dns(key: Key, raw: &RawValue) -> Result<Dns, CallError> {
+    codec::parse(raw.get().as_bytes()).map_err(|error| CallError::Invalid(key, error.to_string()))
 }

@@ -1,51 +1,40 @@
 //! Parses and validates the key `ipam` of the network configuration, and the file of its defaults.
 
-use std::net::IpAddr;
-use std::time::Duration;
-
-use ipnet::IpNet;
 use serde_json::value::RawValue;
 
-use super::error::{
-    CallError, describe_found, ipam_key, ipam_keys, ipam_path, parse_string, parse_value,
-};
-use super::{Backend, IpamConfig, NAME, NAME_V6, QueryUrl, Verb, WhenFull, overrides};
+use super::error::{CallError, Key, describe_found};
+use super::ipam_keys::{IPAM_KEYS, IpamKey, QUERY_INTERVAL, Scope};
+use super::{Backend, IpamConfig, NAME_V6, Verb};
 use crate::codec::{self, Cursor, Members, ParseError, Read};
-use crate::ipam::Family;
 
-/// The keys that cannot be defaults for all pods.
-const NOT_FOR_ALL_PODS: [&str; 5] = ["type", "families", "addressSpace", "subnet", "ipAddress"];
-
-/// Lists the keys that can be defaults for all pods.
-fn default_keys() -> String {
-    let keys: Vec<_> = ipam_keys()
-        .filter(|key| !NOT_FOR_ALL_PODS.contains(key))
-        .collect();
-    keys.join(", ")
-}
+/// The key `ipam` itself.
+const IPAM: Key = Key::new(
+    "ipam",
+    "an object, for example {\"type\": \"azure-vnet-ipam\"}",
+);
 
 /// Defaults for the members of `ipam`: the valid part of `/etc/azure-vnet-ipam.json`.
 #[derive(Clone, Debug, Default)]
 pub struct Defaults(RawIpamConfig);
 
-/// The members of `ipam` as they are spelled, with their paths.
+/// The members of `ipam` as they are spelled, in the order in which they stand.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RawIpamConfig {
-    members: Vec<(&'static str, Box<RawValue>)>,
+    members: Vec<(&'static IpamKey, Box<RawValue>)>,
     unknown: Vec<String>,
 }
 
 impl<'de> Members<'de> for RawIpamConfig {
-    fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError> {
-        let Some(path) = ipam_path(key) else {
-            self.unknown.push(key.to_owned());
+    fn member(&mut self, name: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError> {
+        let Some(row) = IpamKey::find(name) else {
+            self.unknown.push(name.to_owned());
             return Ok(false);
         };
         let mut value: Option<Box<RawValue>> = None;
         value.read(json)?;
         if let Some(value) = value {
-            self.members.retain(|(earlier, _)| *earlier != path);
-            self.members.push((path, value));
+            self.members.retain(|(earlier, _)| earlier.key != row.key);
+            self.members.push((row, value));
         }
         Ok(true)
     }
@@ -65,12 +54,12 @@ impl Defaults {
             }
         };
         let mut problems = Vec::new();
-        for key in raw_config.unknown.drain(..) {
-            let keys = default_keys();
-            problems.push(format!("unknown key {key:?}; the keys are {keys}"));
+        for name in raw_config.unknown.drain(..) {
+            let names = default_names();
+            problems.push(format!("unknown key {name:?}; the keys are {names}"));
         }
-        raw_config.members.retain(|member| {
-            let problem = default_problem(member);
+        raw_config.members.retain(|(row, value)| {
+            let problem = default_problem(row, value);
             let is_valid = problem.is_none();
             problems.extend(problem);
             is_valid
@@ -79,29 +68,35 @@ impl Defaults {
     }
 }
 
+/// Lists the keys that can be defaults for all pods.
+fn default_names() -> String {
+    let rows = IPAM_KEYS.iter().filter(|row| row.scope == Scope::Node);
+    let names: Vec<_> = rows.map(IpamKey::name).collect();
+    names.join(", ")
+}
+
 /// Returns why a member cannot be a default for all pods. The original has no such messages, so
 /// they need not begin with its words.
-fn default_problem(member: &(&'static str, Box<RawValue>)) -> Option<String> {
-    let (path, raw) = member;
-    if let Some(key) = ipam_key(path).filter(|key| NOT_FOR_ALL_PODS.contains(key)) {
-        return Some(format!("{key} belongs in a network configuration"));
+fn default_problem(row: &IpamKey, value: &RawValue) -> Option<String> {
+    if row.scope != Scope::Node {
+        let name = row.name();
+        return Some(format!("{name} belongs in a network configuration"));
     }
-    let alone = RawIpamConfig {
-        members: vec![member.clone()],
-        unknown: vec![],
-    };
-    let error = match alone.validate(Verb::Add, NAME) {
-        Err(CallError::WrongType(wrong, found)) => CallError::Invalid(wrong, found),
-        Err(CallError::QueryUrl(url)) => CallError::Invalid(path, format!("found {url:?}")),
+    let key = row.key;
+    let mut alone = IpamConfig::default();
+    let error = match row.parse_into(&mut alone, value) {
+        Err(CallError::WrongType(_, found)) => CallError::Invalid(key, found),
+        Err(CallError::QueryUrl(url)) => CallError::Invalid(key, format!("found {url:?}")),
         Err(CallError::UnknownEnvironment(name)) => {
             let names = Backend::ALL.map(Backend::name).join(", ");
+            let path = key.path;
             return Some(format!("{path} must be one of {names}: found {name:?}"));
         }
         Err(other) => other,
-        Ok(conf) if *path == "ipam.queryInterval" && conf.query_interval.is_none() => {
-            CallError::Invalid(path, describe_found(raw))
+        Ok(()) if key == QUERY_INTERVAL && alone.query_interval.is_none() => {
+            CallError::Invalid(key, describe_found(value))
         }
-        Ok(_) => return None,
+        Ok(()) => return None,
     };
     Some(error.to_string())
 }
@@ -109,29 +104,12 @@ fn default_problem(member: &(&'static str, Box<RawValue>)) -> Option<String> {
 impl RawIpamConfig {
     /// Reads the key `ipam` on top of the defaults.
     pub fn read(raw: Option<&RawValue>, defaults: &Defaults) -> Result<RawIpamConfig, CallError> {
-        let mut raw_config = match raw {
-            Some(raw) => codec::parse(raw.get().as_bytes())
-                .map_err(|error| CallError::WrongType("ipam", error.to_string()))?,
-            None => RawIpamConfig::default(),
-        };
-        for (path, value) in &defaults.0.members {
-            if raw_config.raw(path).is_none() {
-                raw_config.members.push((path, value.clone()));
-            }
+        let mut raw_config = defaults.0.clone();
+        if let Some(raw) = raw {
+            codec::document(raw.get(), |json| Read::read(&mut raw_config, json))
+                .map_err(|error| CallError::WrongType(IPAM, error.to_string()))?;
         }
         Ok(raw_config)
-    }
-
-    /// Returns the value of a member.
-    fn raw(&self, path: &str) -> Option<&RawValue> {
-        let (_, value) = self.members.iter().find(|(known, _)| *known == path)?;
-        Some(value)
-    }
-
-    /// Returns the text of a member; `None` when it is missing or empty.
-    fn text(&self, path: &'static str) -> Result<Option<String>, CallError> {
-        let text = parse_string(self.raw(path), path)?;
-        Ok(text.filter(|t| !t.is_empty()))
     }
 
     /// Validates the members for a call of `verb` to the plugin named `program`. For a verb that
@@ -139,128 +117,25 @@ impl RawIpamConfig {
     /// missing, because a release depends on none of them (promise P4).
     pub fn validate(&self, verb: Verb, program: &str) -> Result<IpamConfig, CallError> {
         let lenient = !verb.allocates();
-        let text = |path| match self.text(path) {
-            Err(_) if lenient => Ok(None),
-            other => other,
-        };
-        let plugin_type = text("ipam.type")?;
         let mut conf = IpamConfig {
-            ipv6: program == NAME_V6 || plugin_type.as_deref() == Some(NAME_V6),
-            address_space: text("ipam.addressSpace")?.unwrap_or_else(|| "local".to_owned()),
-            subnet: text("ipam.subnet")?,
-            ip_address: text("ipam.ipAddress")?,
+            ipv6: program == NAME_V6,
             ..IpamConfig::default()
         };
-        if !lenient {
-            self.validate_allocation(&mut conf)?;
+        for row in &IPAM_KEYS {
+            if lenient && row.scope != Scope::EveryVerb {
+                continue;
+            }
+            let mut members = self.members.iter();
+            let Some((_, value)) = members.find(|(member, _)| member.key == row.key) else {
+                continue;
+            };
+            match row.parse_into(&mut conf, value) {
+                Err(_) if lenient => {}
+                outcome => outcome?,
+            }
         }
         Ok(conf)
     }
-
-    /// Validates the members that only verbs that allocate need.
-    fn validate_allocation(&self, conf: &mut IpamConfig) -> Result<(), CallError> {
-        if let Some(name) = self.text("ipam.environment")? {
-            conf.backend = Backend::parse(&name)?;
-        }
-        // That source has IPv6 pools only.
-        if conf.backend == Backend::Ipv6NodeIpam {
-            conf.ipv6 = true;
-        }
-        if let Some(name) = self.text("ipam.ipv6Environment")? {
-            conf.ipv6_backend = Some(Backend::parse(&name)?);
-        }
-        if let Some(raw) = self.raw("ipam.families") {
-            conf.families = parse_families(raw, conf.subnet.as_deref())?;
-        }
-        if let Some(seconds) = self.text("ipam.queryInterval")? {
-            conf.query_interval = parse_interval(&seconds);
-        }
-        if let Some(url) = self.text("ipam.queryUrl")? {
-            conf.query_url = Some(QueryUrl::parse(&url)?);
-        }
-        conf.kubeconfig = self.text("ipam.kubeconfig")?;
-        conf.node_name = self.text("ipam.nodeName")?;
-        if let Some(raw) = self.raw("ipam.exclude") {
-            let texts: Vec<String> = parse_value(raw, "ipam.exclude")?;
-            for text in texts {
-                conf.exclude.push(parse_prefix(&text)?);
-            }
-        }
-        if let Some(raw) = self.raw("ipam.cooldown") {
-            conf.cooldown = parse_cooldown(raw)?;
-        }
-        conf.when_full = match self.text("ipam.statusWhenFull")?.as_deref() {
-            None | Some("ready") => WhenFull::Ready,
-            Some("error") => WhenFull::Error,
-            Some(other) => {
-                let found = format!("found {other:?}");
-                return Err(CallError::Invalid("ipam.statusWhenFull", found));
-            }
-        };
-        if let Some(raw) = self.raw("ipam.routes") {
-            conf.routes = Some(overrides::routes(raw)?);
-        }
-        if let Some(raw) = self.raw("ipam.dns") {
-            conf.dns = Some(overrides::dns(raw)?);
-        }
-        Ok(())
-    }
-}
-
-/// Parses a list of families. Each may occur once, and the family of `subnet` must be one of them.
-fn parse_families(raw: &RawValue, subnet: Option<&str>) -> Result<Vec<Family>, CallError> {
-    const KEY: &str = "ipam.families";
-    let invalid = || CallError::Invalid(KEY, describe_found(raw));
-    let names: Vec<String> = parse_value(raw, KEY)?;
-    let mut families = Vec::new();
-    for name in names {
-        let family = if name.eq_ignore_ascii_case("ipv4") {
-            Family::V4
-        } else if name.eq_ignore_ascii_case("ipv6") {
-            Family::V6
-        } else {
-            return Err(invalid());
-        };
-        if families.contains(&family) {
-            return Err(invalid());
-        }
-        families.push(family);
-    }
-    let has_family_of = |subnet| families.contains(&Family::of_prefix(subnet));
-    if families.is_empty() || !subnet.is_none_or(has_family_of) {
-        return Err(invalid());
-    }
-    Ok(families)
-}
-
-/// Parses an address, or a prefix whose host bits are ignored.
-fn parse_prefix(text: &str) -> Result<IpNet, CallError> {
-    if let Ok(prefix) = text.parse::<IpNet>() {
-        return Ok(prefix.trunc());
-    }
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(IpNet::from(address));
-    }
-    let found = format!("{text:?} is not an address or a prefix");
-    Err(CallError::Invalid("ipam.exclude", found))
-}
-
-/// Parses whole seconds, as a number or, like `queryInterval`, as a string.
-fn parse_cooldown(raw: &RawValue) -> Result<Duration, CallError> {
-    let digits = raw.get().trim_matches('"');
-    let seconds: u32 = digits
-        .parse()
-        .map_err(|_| CallError::Invalid("ipam.cooldown", describe_found(raw)))?;
-    Ok(Duration::from_secs(seconds.into()))
-}
-
-/// Parses decimal seconds. For other texts the original uses its default (contract section 6), and
-/// the result is `None`.
-fn parse_interval(text: &str) -> Option<Duration> {
-    text.parse::<u64>()
-        .ok()
-        .filter(|seconds| *seconds > 0)
-        .map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -268,6 +143,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::cni::{NAME, QueryUrl, WhenFull, ipam_keys};
 
     fn validate(ipam: &str, defaults: &Defaults, verb: Verb) -> Result<IpamConfig, CallError> {
         let raw = RawValue::from_string(ipam.to_owned()).unwrap();
@@ -346,12 +222,12 @@ mod tests {
     /// of the wrong form.
     const WRONG: [(&str, &[&str]); 16] = [
         ("type", &["7"]),
-        ("environment", &["7", "\"moon\""]),
-        ("ipv6Environment", &["[]", "\"moon\""]),
-        ("families", &["\"ipv4\"", "[\"ipv5\"]", "[]"]),
         ("addressSpace", &["{}"]),
         ("subnet", &["7"]),
         ("ipAddress", &["[\"10.1.0.5\"]"]),
+        ("environment", &["7", "\"moon\""]),
+        ("ipv6Environment", &["[]", "\"moon\""]),
+        ("families", &["\"ipv4\"", "[\"ipv5\"]", "[]"]),
         ("queryInterval", &["10"]),
         ("queryUrl", &["7", "\"https://h\""]),
         ("kubeconfig", &["true"]),
@@ -384,7 +260,8 @@ mod tests {
                 }
                 let (_, wrong) = Defaults::read(json.as_bytes());
                 let text = &wrong[0];
-                if NOT_FOR_ALL_PODS.contains(&key) {
+                let not_for_all_pods = ["type", "families", "addressSpace", "subnet", "ipAddress"];
+                if not_for_all_pods.contains(&key) {
                     assert_eq!(*text, format!("{key} belongs in a network configuration"));
                 } else {
                     assert!(text.starts_with(&start), "{text}");
@@ -401,13 +278,5 @@ mod tests {
         let message = alone(&long).unwrap_err().to_string();
         assert!(message.ends_with("\u{20ac}..."), "{message}");
         assert!(message.chars().count() < 160, "{message}");
-    }
-
-    #[test]
-    fn intervals_are_whole_seconds_above_zero() {
-        assert_eq!(parse_interval("20"), Some(Duration::from_secs(20)));
-        for none in ["", "0", "10s", "-1", "1.5", "99999999999999999999"] {
-            assert_eq!(parse_interval(none), None, "{none}");
-        }
     }
 }

@@ -54,8 +54,8 @@ pub(super) fn call_error(error: &CallError) -> (Code, String) {
             InvalidNetworkConfig,
             "it must begin with http:// or file:, for example \"file:///etc/interfaces.xml\"",
         ),
-        CallError::Invalid(key, _) => (InvalidNetworkConfig, who_sets(key)),
-        CallError::WrongType(key, _) => (Code::Plugin, who_sets(key)),
+        CallError::Invalid(key, _) => (InvalidNetworkConfig, who_sets(key.path)),
+        CallError::WrongType(key, _) => (Code::Plugin, who_sets(key.path)),
         CallError::UnknownEnvironment(name) => {
             let [all_but_last @ .., last] = Backend::ALL.map(Backend::name);
             let others = all_but_last.join(", ");
@@ -93,8 +93,8 @@ fn supported_versions() -> String {
 const NAME_LIMIT: &str = "names of networks and containers may have 1024 bytes";
 
 /// Returns where the value of a key comes from.
-fn who_sets(key: &str) -> &'static str {
-    if key.starts_with("ipam") || key == "master" {
+fn who_sets(path: &str) -> &'static str {
+    if path.starts_with("ipam") || path == "master" {
         "correct it in the network configuration"
     } else {
         "a container runtime sets it"
