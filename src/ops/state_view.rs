@@ -9,7 +9,7 @@ use super::node::Node;
 use super::outcome::CommandError;
 use crate::host::io_reason;
 use crate::ipam::{Ipam, Moment};
-use crate::state::{Condition, FORMAT, QUARANTINE, State, StoreError};
+use crate::state::{Condition, FORMAT, Origin, QUARANTINE, State, StoreError};
 
 /// The state and its health.
 #[derive(Debug)]
@@ -125,7 +125,10 @@ impl StateReport {
             Condition::Fresh => true,
             Condition::Ready | Condition::Reconcile | Condition::NewBoot => state.is_empty(),
         };
-        let key_unreadable = state.key_unreadable.as_ref();
+        let key_unreadable = match &state.origin {
+            Origin::Unreadable(why) => Some(why),
+            _ => None,
+        };
         let is_fresh = is_fresh && key_unreadable.is_none();
         let (word, missing_records) = match &state.condition {
             _ if is_fresh => ("fresh", None),
@@ -284,7 +287,7 @@ mod tests {
         use Severity::{Error, Note, Ok, Warning};
         let nothing = |_: &mut State| {};
         let corrupt: fn(&mut State) = |state| state.corrupt = Some("why".to_owned());
-        let key: fn(&mut State) = |state| state.key_unreadable = Some("why".to_owned());
+        let key: fn(&mut State) = |state| state.origin = Origin::Unreadable("why".to_owned());
         let restored: fn(&mut State) = |state| state.restored = Some("why".to_owned());
         let quarantine: fn(&mut State) =
             |state| state.ipam_mut().quarantine = Some(Moment(7_000_000_009));

@@ -6,6 +6,7 @@
 use super::condition::Condition;
 use super::lock::{LockText, is_same_boot};
 use super::model::State;
+use super::origin::{Origin, Save};
 use super::ours::Loss;
 use crate::ipam::Moment;
 
@@ -45,7 +46,7 @@ impl Judge<'_> {
     /// Whether a state is of this boot. Where that is unknown, the record tells the boot, as if nothing had rebooted.
     fn is_of_this_boot(&self, state: &State) -> bool {
         let boot_id = self.boot_id.or(self.lock.boot_id());
-        is_same_boot(state.boot_id.as_deref(), boot_id)
+        is_same_boot(state.origin.boot_id(), boot_id)
     }
 
     /// The number in a record of this boot.
@@ -56,29 +57,28 @@ impl Judge<'_> {
     /// Whether the record proves a state or a backup: it was saved by this program in this boot, there was no later save, and nobody
     /// edited it.
     pub fn is_proved(&self, copy: &State) -> bool {
+        let (Some(save), Some(record)) = (copy.origin.save(), self.record()) else {
+            return false;
+        };
         self.is_of_this_boot(copy)
-            && !copy.is_edited
-            && copy
-                .saved
-                .zip(self.record())
-                .is_some_and(|(saved, record)| {
-                    saved == record || saved > record && !self.may_be_of_an_earlier_boot(copy)
-                })
+            && !save.is_edited
+            && (save.number == record
+                || save.number > record && !self.may_be_of_an_earlier_boot(save))
     }
 
-    /// Whether a copy was saved while the boot ID could not be read, as it can be now. Its number may be of any boot.
-    fn may_be_of_an_earlier_boot(&self, copy: &State) -> bool {
-        self.boot_id.is_some() && copy.boot_id.is_none()
+    /// Whether a save was made while the boot ID could not be read, as it can be now. Its number may be of any boot.
+    fn may_be_of_an_earlier_boot(&self, save: &Save) -> bool {
+        self.boot_id.is_some() && save.boot_id.is_none()
     }
 
     /// Whether a copy is the last that was saved.
     pub fn is_last(&self, copy: &State) -> bool {
-        self.is_proved(copy) && copy.saved == self.record()
+        self.is_proved(copy) && copy.origin.number() == self.record()
     }
 
     /// Whether the record lacks the save of a proved state. The call that saved it was killed, or could not write the record.
     pub fn is_ahead(&self, state: &State) -> bool {
-        state.saved > self.record()
+        state.origin.number() > self.record()
     }
 
     /// Decides what the state is worth where the record does not prove it.
@@ -99,8 +99,11 @@ impl Judge<'_> {
             (backup, _) => backup,
         };
         // One of another boot says nothing about this one.
-        let backup = backup.filter(|backup| backup.saved.is_some() && self.is_of_this_boot(backup));
-        let newest_number = self.record().max(backup.as_ref().and_then(|b| b.saved));
+        let backup =
+            backup.filter(|backup| backup.origin.save().is_some() && self.is_of_this_boot(backup));
+        let newest_number = self
+            .record()
+            .max(backup.as_ref().and_then(|b| b.origin.number()));
         let state = found.as_ref().filter(|state| state.says_something());
         let says_nothing = state.is_none();
         let why = match (state, &corrupt) {
@@ -142,7 +145,10 @@ impl Judge<'_> {
         };
         settled.corrupt = corrupt;
         // A number of another boot may be far ahead of this one's clock.
-        let own_number = settled.saved.filter(|_| self.is_of_this_boot(&settled));
+        let own_number = settled
+            .origin
+            .number()
+            .filter(|_| self.is_of_this_boot(&settled));
         settled.seen = newest_number.max(own_number).unwrap_or(0);
         settled
     }
@@ -154,32 +160,30 @@ impl Judge<'_> {
         backup: Option<&State>,
         is_backup_corrupt: bool,
     ) -> Option<&'static str> {
-        let is_of_this_boot = self.is_of_this_boot(state);
-        let (record, backup) = (self.record(), backup.and_then(|backup| backup.saved));
+        let (record, backup) = (self.record(), backup.and_then(|b| b.origin.number()));
         let is_beside_others = record.is_some() || backup.is_some();
-        match state.saved {
-            _ if state.is_newer() => None,
+        match &state.origin {
+            Origin::Newer { .. } => None,
             // Version 0.2 kept the same record, and no backup.
-            None if state.saved_by_older.is_some() => {
-                (state.saved_by_older < record || backup.is_some() || is_backup_corrupt)
+            Origin::Older(Some(number)) => {
+                (Some(*number) < record || backup.is_some() || is_backup_corrupt)
                     .then_some("it is a copy from before this version")
             }
-            None => {
+            Origin::Foreign | Origin::Unreadable(_) | Origin::Older(None) => {
                 (is_beside_others || is_backup_corrupt).then_some("another program began it anew")
             }
-            Some(_) if self.may_be_of_an_earlier_boot(state) => {
+            Origin::Ours(save) if self.may_be_of_an_earlier_boot(save) => {
                 is_beside_others.then_some("it may be a copy of an earlier boot")
             }
-            Some(_) if !is_of_this_boot => {
+            Origin::Ours(_) if !self.is_of_this_boot(state) => {
                 is_beside_others.then_some("it is a copy of an earlier boot")
             }
-            Some(number) if record.is_some_and(|record| number < record) => {
+            Origin::Ours(save) if Some(save.number) < record => {
                 Some("it is older than the last address that was allocated")
             }
             // What another program saves has no record.
-            Some(number) => (state.other_wrote_last
-                && backup.is_some_and(|backup| backup > number))
-            .then_some("another program went on from an old copy of it"),
+            Origin::Ours(save) => (save.is_overtaken && Some(save.number) < backup)
+                .then_some("another program went on from an old copy of it"),
         }
     }
 
@@ -189,10 +193,12 @@ impl Judge<'_> {
             return state;
         }
         let is_of_this_boot = self.is_of_this_boot(&state);
-        let is_ours = state.saved.is_some() && !state.other_wrote_last;
+        let is_ours = state.origin.is_ours();
         if is_ours && is_of_this_boot {
             // Nothing is proved, and the newer of the two counts.
-            if let Some(backup) = backup.filter(|backup| backup.saved > state.saved) {
+            if let Some(backup) =
+                backup.filter(|backup| backup.origin.number() > state.origin.number())
+            {
                 state = backup;
             }
             state.ipam_mut().forget_last_namespaces();
@@ -211,8 +217,9 @@ impl Judge<'_> {
     fn union(&self, found: Option<Box<State>>, backup: Option<Box<State>>) -> Box<State> {
         let is_older = |found: &State, backup: &State| {
             !found.says_something()
-                || found.saved.is_some()
-                    && (found.saved < backup.saved || !self.is_of_this_boot(found))
+                || found.origin.save().is_some()
+                    && (found.origin.number() < backup.origin.number()
+                        || !self.is_of_this_boot(found))
         };
         let (mut newer, older) = match (found, backup) {
             (Some(found), Some(backup)) if is_older(&found, &backup) => (backup, Some(found)),
@@ -220,7 +227,10 @@ impl Judge<'_> {
             (None, backup) => (backup.unwrap_or_default(), None),
         };
         // A program that went on from the very save that the other one has knows more than that.
-        let has_gone_on = |older: &State| newer.other_wrote_last && newer.saved == older.saved;
+        let has_gone_on = |older: &State| {
+            let gone_on = newer.origin.save().filter(|save| save.is_overtaken);
+            gone_on.is_some_and(|save| Some(save.number) == older.origin.number())
+        };
         if let Some(older) = older.filter(|older| !has_gone_on(older)) {
             newer.ipam_mut().hold_also(older.ipam());
         }

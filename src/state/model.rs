@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::apply::{Trust, judge_moments};
 use super::condition::Condition;
 use super::lock::is_same_boot;
+use super::origin::{Origin, Save};
 use super::original::Original;
 use super::ours::{
     FORMAT, KEY, Loss, NEW_BOOT, Ours, PoolFacts, PoolRecords, RawOmitted, free_facts,
@@ -28,16 +29,8 @@ pub struct State {
     original: Original,
     /// What must be done before it can be relied on.
     pub condition: Condition,
-    /// The generation of the last save of this program; `None` where our key is absent or cannot be used.
-    pub saved: Option<u64>,
-    /// The same of a key that an older version wrote in this boot, when it knew of no loss.
-    pub(super) saved_by_older: Option<u64>,
-    /// Whether another program has written the file since.
-    pub other_wrote_last: bool,
-    /// Whether our key contradicts the records, although no other program has written since.
-    pub(super) is_edited: bool,
-    /// Why our key could not be read, if so: its facts are lost, the records are not.
-    pub key_unreadable: Option<String>,
+    /// Which save it is from.
+    pub origin: Origin,
     /// Whether it differs from what the file has, or should have.
     pub must_save: bool,
     /// How the state was lost, where the backup has restored it.
@@ -46,14 +39,10 @@ pub struct State {
     pub corrupt: Option<String>,
     /// The newest number of this boot that the record or the backup has.
     pub seen: u64,
-    /// The boot that our key is of, if it is known.
-    pub(super) boot_id: Option<String>,
     /// The answer of a source that was merged last.
     pub refreshed: Option<Refreshed>,
     /// When it was read, if it was.
     read: Option<Moment>,
-    /// The text of our key, where it is of a newer format.
-    newer_key: Option<String>,
     others: BTreeMap<String, Box<RawValue>>,
     /// The buffer for the text: see [`State::keep_buffer`].
     buffer: Vec<u8>,
@@ -98,7 +87,6 @@ impl State {
             others: raw.others,
             read: Some(now),
             condition: Condition::Reconcile,
-            other_wrote_last: true,
             ..State::default()
         });
         let ours = raw.ours;
@@ -106,7 +94,10 @@ impl State {
         let trust = trusted.as_ref().map(|(_, trust)| *trust);
         judge_moments(state.ipam_mut(), now, trust);
         if let Some((facts, trust)) = trusted {
-            state.is_edited = facts.apply(&mut state.original, trust);
+            let is_edited = facts.apply(&mut state.original, trust);
+            if let Origin::Ours(save) = &mut state.origin {
+                save.is_edited = is_edited;
+            }
         }
         state.ipam_mut().share_releases();
         Ok(state)
@@ -128,8 +119,10 @@ impl State {
             self.condition = Condition::Newer {
                 format: found.format,
             };
-            self.newer_key = Some(text.to_owned());
-            self.boot_id = found.boot_id.take().map(Cow::into_owned);
+            self.origin = Origin::Newer {
+                boot_id: found.boot_id.take().map(Cow::into_owned),
+                key: text.to_owned(),
+            };
             return None;
         }
         let is_same_boot = is_same_boot(found.boot_id.as_deref(), boot_id);
@@ -141,18 +134,14 @@ impl State {
         // A key of an older format tells the same of addresses. Only the node tells whether one is missing.
         if read.is_ok() && (1..FORMAT).contains(&found.format) {
             let is_in_quarantine = found.quarantine_until.is_some_and(|until| until > now.0);
-            if is_same_boot && found.loss.is_none() && !is_in_quarantine {
-                self.saved_by_older = Some(found.generation);
-            }
-            self.other_wrote_last = trust.overtaken;
+            let is_whole = is_same_boot && found.loss.is_none() && !is_in_quarantine;
+            self.origin = Origin::Older(is_whole.then_some(found.generation));
             return Some((found, trust));
         }
         if let Err(why) = read.and_then(|()| found.check()) {
-            self.key_unreadable = Some(why);
+            self.origin = Origin::Unreadable(why);
             return None;
         }
-        self.other_wrote_last = trust.overtaken;
-        self.saved = Some(found.generation);
         self.condition = match (found.loss.take(), found.pending.as_deref()) {
             (Some(loss), _) if is_same_boot => Condition::Lost(Loss {
                 seen: loss.seen.min(now),
@@ -170,7 +159,12 @@ impl State {
                 at: Moment(at),
                 source: source.into_owned(),
             });
-        self.boot_id = found.boot_id.take().map(Cow::into_owned);
+        self.origin = Origin::Ours(Save {
+            number: found.generation,
+            boot_id: found.boot_id.take().map(Cow::into_owned),
+            is_overtaken: trust.overtaken,
+            is_edited: false,
+        });
         Some((found, trust))
     }
 
@@ -203,7 +197,7 @@ impl State {
 
     /// Whether it has pools, or a key of ours. An empty document says no more than a missing file.
     pub(super) fn says_something(&self) -> bool {
-        self.saved.is_some() || self.is_newer() || !self.is_empty()
+        self.origin.save().is_some() || self.is_newer() || !self.is_empty()
     }
 
     /// Whether nothing shows that there was another one before it. Without our key, it reads so again.
@@ -255,10 +249,10 @@ impl State {
             go_json::line(&mut out, 1);
             go_json::string(&mut out, name);
             out.literal(": ");
-            match (name, &self.newer_key, self.others.get(name)) {
+            match (name, &self.origin, self.others.get(name)) {
                 (IPAM, _, _) => self.original.print(&mut out, INSIDE),
-                (KEY, Some(text), _) => go_json::reindented(&mut out, text, 1),
-                (KEY, None, _) => self.own_key(stamp.boot_id).print(&mut out, INSIDE),
+                (KEY, Origin::Newer { key, .. }, _) => go_json::reindented(&mut out, key, 1),
+                (KEY, _, _) => self.own_key(stamp.boot_id).print(&mut out, INSIDE),
                 (_, _, Some(raw)) => go_json::reindented(&mut out, raw.get(), 1),
                 (_, _, None) => out.literal("null"),
             }
@@ -432,7 +426,7 @@ mod tests {
         let text = print(&mut state);
         let mut again = parse(&text);
         assert_eq!(again.ipam(), state.ipam());
-        assert!(again.saved.is_some() && !again.other_wrote_last);
+        assert!(again.origin.is_ours());
         assert_eq!(print(&mut again), text, "and is written the same");
     }
 
@@ -475,8 +469,7 @@ mod tests {
             let mut value = printed();
             value[KEY] = key.clone();
             let mut state = parse(value.to_string().as_bytes());
-            assert!(state.key_unreadable.is_some(), "{key}");
-            assert_eq!(state.saved, None, "{key}");
+            assert!(matches!(state.origin, Origin::Unreadable(_)), "{key}");
             assert_eq!(state.condition, Condition::Reconcile, "{key}");
             assert_eq!(owner(&mut state), Owner::from_container_id("c1"), "{key}");
         }
@@ -502,7 +495,7 @@ mod tests {
         let mut former = printed();
         former[KEY]["listingDigest"] = 7.into();
         let mut state = parse(former.to_string().as_bytes());
-        assert_eq!(state.key_unreadable, None);
+        assert!(state.origin.is_ours());
         let again: Value = serde_json::from_slice(&print(&mut state)).unwrap();
         assert_eq!(again[KEY].get("listingDigest"), None);
     }
@@ -522,7 +515,7 @@ mod tests {
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":{"10.1.0.5":null}}}}}}}"#,
         ] {
             let mut state = parse(json.as_bytes());
-            assert_eq!(state.saved, None, "{json}");
+            assert!(matches!(state.origin, Origin::Foreign), "{json}");
             let again = print(&mut state);
             assert!(serde_json::from_slice::<Value>(&again).is_ok(), "{json}");
         }

@@ -8,7 +8,7 @@ use super::files::{Files, SaveOutcome, StateFile, StoreError};
 use super::judge::{Copy, Judge};
 use super::lock::{LOCK_TEXT_LIMIT, LockRecord, LockText, Locked};
 use super::model::ROOM;
-use super::{State, WriteStamp};
+use super::{Origin, State, WriteStamp};
 use crate::host::{ReadOutcome, io_reason};
 
 /// Larger states than this are not read (promise P9). 65,536 addresses take 7 MB.
@@ -130,7 +130,7 @@ impl Locked<'_> {
         if let Some(why) = &state.restored {
             warn!(target: "ipam", "the state was lost ({why}); the backup restores it.");
         }
-        if let Some(why) = &state.key_unreadable {
+        if let Origin::Unreadable(why) = &state.origin {
             warn!(target: "ipam", "our part of the state could not be read: {why}.");
         }
         let clock = self.files.now().0 / 1000;
@@ -145,7 +145,7 @@ impl Locked<'_> {
     /// # Errors
     /// The state cannot be written, or the old record, which no longer holds, cannot be replaced; or the lock was lost.
     pub fn commit(&mut self, state: &mut State, stamp: WriteStamp<'_>) -> Result<(), StoreError> {
-        let newest_number = state.saved.take().max(Some(state.seen));
+        let newest_number = state.origin.number().max(Some(state.seen));
         let ipam = state.ipam_mut();
         if newest_number >= Some(ipam.generation) {
             ipam.generation += 1;
@@ -169,7 +169,6 @@ impl Locked<'_> {
             return self.check_lock();
         }
         self.files.replace_state(&*self.lock, &text, aside)?;
-        state.saved = Some(number);
         if state.may_be_fresh() {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use crate::ops::install::{Kind as Installed, look};
 use crate::ops::node::Node;
 use crate::ops::screen::{format_age, join_first};
 use crate::plugin::check_disk;
-use crate::state::{Condition, MODE, State, StoreError, WAIT, set_aside_before};
+use crate::state::{MODE, Origin, State, StoreError, WAIT, set_aside_before};
 
 /// Examines all of it.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
@@ -103,27 +103,28 @@ fn backup(path: &Path, is_root: bool) -> Option<Finding> {
 
 /// Which plugin wrote the state last. `is_ours` tells whether the runtime calls this program.
 fn writer(state: &State, is_ours: impl FnOnce() -> bool) -> Option<Finding> {
-    // A newer format is a matter of the state's condition.
-    let is_newer = matches!(state.condition, Condition::Newer { .. });
-    if state.is_empty() || state.key_unreadable.is_some() || is_newer {
+    if state.is_empty() {
         return None;
     }
     let created = match state.version() {
         "" => String::new(),
         version => format!("; version {version} created it"),
     };
-    if state.saved.is_some() && state.other_wrote_last {
-        let text = format_args!("the original plugin wrote it after this plugin{created}");
-        if is_ours() {
-            let remedy = "no action needed: this program is installed now, and the next ADD compares the state with the node";
-            return Some(Finding::note(Kind::State, &text, &remedy));
+    let who = match &state.origin {
+        // These are a matter of the state's condition.
+        Origin::Unreadable(_) | Origin::Newer { .. } => return None,
+        Origin::Ours(save) if save.is_overtaken => {
+            let text = format_args!("the original plugin wrote it after this plugin{created}");
+            if is_ours() {
+                let remedy = "no action needed: this program is installed now, and the next ADD compares the state with the node";
+                return Some(Finding::note(Kind::State, &text, &remedy));
+            }
+            let remedy = "unless that is intended, check which executable the runtime calls: only this plugin protects released addresses";
+            return Some(Finding::warning(Kind::State, &text, &remedy));
         }
-        let remedy = "unless that is intended, check which executable the runtime calls: only this plugin protects released addresses";
-        return Some(Finding::warning(Kind::State, &text, &remedy));
-    }
-    let who = match state.saved {
-        Some(_) => "this plugin",
-        None => "the original plugin",
+        Origin::Ours(_) => "this plugin",
+        Origin::Older(_) => "an older version of this plugin",
+        Origin::Foreign => "the original plugin",
     };
     let text = format_args!("{who} wrote it last{created}");
     Some(Finding::ok(Kind::State, &text))

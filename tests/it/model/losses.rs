@@ -95,7 +95,7 @@ fn is_named(disk: &Disk) -> bool {
     };
     let backup = disk.text(StateFile::Backup).unwrap_or_default();
     let backup = State::parse(backup, None, Moment(0));
-    number(&disk.lock).is_some_and(|number| backup.is_ok_and(|b| b.saved == Some(number)))
+    number(&disk.lock).is_some_and(|number| backup.is_ok_and(|b| b.origin.number() == Some(number)))
 }
 
 /// Whether the file was lost, even if the backup has restored the state.
@@ -106,7 +106,7 @@ pub(super) fn is_lost_on_disk(state: &State) -> bool {
 /// Whether a state has pools or our key. Without both it says no more than one that is missing.
 fn says_something(text: &[u8]) -> bool {
     let state = State::parse(text, None, Moment(0));
-    state.is_ok_and(|state| state.saved.is_some() || !state.is_empty())
+    state.is_ok_and(|state| state.origin.save().is_some() || !state.is_empty())
 }
 
 impl World {
@@ -237,11 +237,14 @@ impl World {
             state.is_some_and(|text| says_something(text)) && state == self.truth.state.as_ref();
         // "Of state and backup, the one that is of this boot and whose number is not below the record's is the truth", unless another
         // program wrote the state last.
-        let is_foreign = self.state().is_some_and(|state| state.other_wrote_last);
+        let is_foreign = self.state().is_some_and(|state| !state.origin.is_ours());
         let is_complete = self.truth.is_proved(&self.disk) && !is_foreign;
         // A state that outlasts a reboot brings numbers above the clock. Where everything was removed after that, the numbers begin again at
         // the clock, and a copy of the former record is above them.
-        let saved = self.state().and_then(|state| state.saved).unwrap_or(0);
+        let saved = self
+            .state()
+            .and_then(|state| state.origin.number())
+            .unwrap_or(0);
         let is_behind = self.known(&self.disk) > saved;
         self.truth.may_refuse |= !is_complete && (!has_state || is_behind);
         let is_same = |file| before.files.get(&file) == self.disk.files.get(&file);
@@ -299,7 +302,7 @@ impl World {
         }
         let saved = self.saved_in_boot(&state);
         let is_known = self.known(&self.disk).max(saved) >= self.truth.newest;
-        match state.saved {
+        match state.origin.number() {
             // "everything removed while an ADD is not configured yet": then the original has started from nothing.
             None => !is_known && self.is_somebody_unseen(),
             // "state, backup and lock text restored together within one boot": what is left of them is of one earlier moment, or
@@ -332,8 +335,8 @@ impl World {
                 .map(|(_, id)| id.to_owned())
         };
         let is_here = |id: String| id.starts_with(&format!("boot-{}\"", self.boot));
-        let is_of_boot = !state.other_wrote_last && boot(&text).is_none_or(is_here);
-        state.saved.filter(|_| is_of_boot).unwrap_or(0)
+        let is_of_boot = state.origin.is_ours() && boot(&text).is_none_or(is_here);
+        state.origin.number().filter(|_| is_of_boot).unwrap_or(0)
     }
 
     /// The number of the last save that the record or the backup has.

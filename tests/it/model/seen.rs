@@ -52,7 +52,7 @@ impl World {
     pub(super) fn is_whole(&self) -> bool {
         let state = self.view();
         matches!(state.condition, Condition::Ready)
-            && !state.other_wrote_last
+            && state.origin.is_ours()
             && !is_lost_on_disk(&state)
             && state.ipam().quarantine.is_none()
     }

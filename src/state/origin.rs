@@ -1,0 +1,65 @@
+//! Which save a copy of the state is from.
+
+/// What our own key says of the save that a copy is from.
+#[derive(Debug, Default)]
+pub enum Origin {
+    /// There is no key of ours: another program began the state.
+    #[default]
+    Foreign,
+    /// Our key cannot be read, for this reason. Its facts are lost, the records are not.
+    Unreadable(String),
+    /// An older version of this program saved it. The number of that save, if it was in this boot and knew of no loss.
+    Older(Option<u64>),
+    /// This program saved it.
+    Ours(Save),
+    /// A newer version of this program saved it.
+    Newer {
+        /// The boot, if it is known.
+        boot_id: Option<String>,
+        /// The text of its key, which is kept.
+        key: String,
+    },
+}
+
+/// A save of this program.
+#[derive(Debug, Default)]
+pub struct Save {
+    /// Its number: [`Ipam::generation`](crate::ipam::Ipam::generation).
+    pub number: u64,
+    /// Its boot; `None` where that could not be read.
+    pub boot_id: Option<String>,
+    /// Whether another program has saved since. The original keeps our key as it is.
+    pub is_overtaken: bool,
+    /// Whether the key contradicts the records, although no other program has saved since.
+    pub is_edited: bool,
+}
+
+impl Origin {
+    /// The save, if this program saved the copy.
+    pub fn save(&self) -> Option<&Save> {
+        match self {
+            Origin::Ours(save) => Some(save),
+            _ => None,
+        }
+    }
+
+    /// The number of that save.
+    pub fn number(&self) -> Option<u64> {
+        Some(self.save()?.number)
+    }
+
+    /// Whether this program saved the copy last, and no other program has since.
+    pub fn is_ours(&self) -> bool {
+        self.save().is_some_and(|save| !save.is_overtaken)
+    }
+
+    /// The boot of the save, if it is known.
+    pub fn boot_id(&self) -> Option<&str> {
+        match self {
+            Origin::Ours(Save { boot_id, .. }) | Origin::Newer { boot_id, .. } => {
+                boot_id.as_deref()
+            }
+            Origin::Foreign | Origin::Unreadable(_) | Origin::Older(_) => None,
+        }
+    }
+}
