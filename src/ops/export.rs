@@ -65,7 +65,7 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
         state: state(node),
         source: SourceReport::new(
             attempts,
-            inspection.state.state.refreshed.as_ref(),
+            inspection.state.state.document.refreshed.as_ref(),
             &node.now,
         ),
         check: CheckReport::new(node, &inspection),

@@ -42,7 +42,7 @@ pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError
     let ipam = state.ipam();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let counts = ipam.counts(config.conf.cooldown, &config.conf.exclude, node.now.boot);
-    let source = SourceReport::new(attempts, state.refreshed.as_ref(), &node.now);
+    let source = SourceReport::new(attempts, state.document.refreshed.as_ref(), &node.now);
     Ok(ShowReport::new(ipam, counts, report, source, &node.now))
 }
 

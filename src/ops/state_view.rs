@@ -15,7 +15,7 @@ use crate::state::{Condition, FORMAT, Origin, QUARANTINE, State, StoreError};
 #[derive(Debug)]
 pub struct StateView {
     /// The state; an empty one where there is none that can be read.
-    pub state: Box<State>,
+    pub state: State,
     /// Its health.
     pub report: StateReport,
     /// Why the system does not let the file be read.
@@ -62,7 +62,7 @@ impl StateView {
     }
 
     /// Judges what was read.
-    pub fn from_opened(node: &Node, opened: Result<Box<State>, StoreError>) -> StateView {
+    pub fn from_opened(node: &Node, opened: Result<State, StoreError>) -> StateView {
         let path = node.paths().state().display().to_string();
         match opened {
             Ok(state) => StateView {
@@ -72,7 +72,7 @@ impl StateView {
             },
             Err(error) => StateView {
                 report: StateReport::unreadable(path, io_reason(&error.source)),
-                state: Box::default(),
+                state: State::default(),
                 error: Some(error),
             },
         }
@@ -101,7 +101,7 @@ impl StateView {
     ///
     /// # Errors
     /// The state cannot be read, is lost, or a newer version wrote it.
-    pub fn into_writable(self) -> Result<Option<Box<State>>, CommandError> {
+    pub fn into_writable(self) -> Result<Option<State>, CommandError> {
         if let Some(error) = self.error {
             return Err(error.into());
         }
@@ -125,7 +125,7 @@ impl StateReport {
             Condition::Fresh => true,
             Condition::Ready | Condition::Reconcile | Condition::NewBoot => state.is_empty(),
         };
-        let key_unreadable = match &state.origin {
+        let key_unreadable = match &state.document.origin {
             Origin::Unreadable(why) => Some(why),
             _ => None,
         };
@@ -260,16 +260,19 @@ fn sentence(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Loss;
+    use crate::state::{Document, Loss};
 
     fn report(condition: Condition, change: impl Fn(&mut State)) -> StateReport {
-        let mut state = State::parse(
+        let document = Document::parse(
             br#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{}}}}}}"#,
             None,
             Moment(9),
         )
         .unwrap();
-        state.condition = condition;
+        let mut state = State {
+            condition,
+            ..State::new(document)
+        };
         change(&mut state);
         StateReport::new("/s".to_owned(), &state, Moment(9))
     }
@@ -287,7 +290,8 @@ mod tests {
         use Severity::{Error, Note, Ok, Warning};
         let nothing = |_: &mut State| {};
         let corrupt: fn(&mut State) = |state| state.corrupt = Some("why".to_owned());
-        let key: fn(&mut State) = |state| state.origin = Origin::Unreadable("why".to_owned());
+        let key: fn(&mut State) =
+            |state| state.document.origin = Origin::Unreadable("why".to_owned());
         let restored: fn(&mut State) = |state| state.restored = Some("why".to_owned());
         let quarantine: fn(&mut State) =
             |state| state.ipam_mut().quarantine = Some(Moment(7_000_000_009));

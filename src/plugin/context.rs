@@ -100,7 +100,7 @@ impl Context {
     ///
     /// # Errors
     /// The system does not let it be read.
-    pub fn open(&self, locked: &mut Locked<'_>) -> Result<Box<State>, StoreError> {
+    pub fn open(&self, locked: &mut Locked<'_>) -> Result<State, StoreError> {
         locked.open(self.boot_id.as_deref(), None)
     }
 
@@ -108,7 +108,7 @@ impl Context {
     ///
     /// # Errors
     /// The system does not let it be read.
-    pub fn view(&self) -> Result<Box<State>, StoreError> {
+    pub fn view(&self) -> Result<State, StoreError> {
         state::view(self.files(), self.boot_id.as_deref())
     }
 

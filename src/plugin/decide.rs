@@ -68,8 +68,9 @@ pub fn decide(
         let granted = Err(Failure::Broken(conflicts));
         return Ok(Decision { granted, actions });
     }
-    state.must_save |=
-        grants.is_ok() || flags_before != pool_flags(state.ipam()) || state.has_unsaved_moments();
+    state.must_save |= grants.is_ok()
+        || flags_before != pool_flags(state.ipam())
+        || state.document.has_unsaved_moments();
     let granted = grants.map_err(|refusal| Failure::Refused {
         refusal,
         source: source_failure,
@@ -148,7 +149,7 @@ fn merge_answer(state: &mut State, known: &Known<'_>, actions: &mut Vec<Action>)
         state.condition = Condition::Reconcile;
     }
     actions.push(Action::Merged(merged));
-    state.refreshed = Some(Refreshed {
+    state.document.refreshed = Some(Refreshed {
         at: answer.arrived,
         source: known.source_name(),
     });
@@ -527,7 +528,7 @@ mod tests {
         let needs = |refreshed: Option<u64>, failed: Option<u64>, interval: Option<u64>| {
             [true, false].map(|has_pools| {
                 let mut state = if has_pools { state() } else { State::default() };
-                state.refreshed = refreshed.map(|second| Refreshed {
+                state.document.refreshed = refreshed.map(|second| Refreshed {
                     at: at(second),
                     source: Source::Null.name(),
                 });
@@ -570,7 +571,7 @@ mod tests {
     #[test]
     fn the_answer_of_another_source_does_not_count() {
         let mut state = state();
-        state.refreshed = Some(Refreshed {
+        state.document.refreshed = Some(Refreshed {
             at: NOW,
             source: "another".to_owned(),
         });
@@ -590,7 +591,7 @@ mod tests {
             ..Known::default()
         };
         let mut state = state();
-        state.refreshed = Some(Refreshed {
+        state.document.refreshed = Some(Refreshed {
             at: Moment(0),
             source: Source::Null.name(),
         });

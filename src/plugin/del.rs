@@ -131,7 +131,7 @@ fn note_early_del(call: &Call, state: &mut State, now: Moment) -> bool {
 
 /// Succeeds without the lock, which a read-only file system does not allow, if the attachment certainly holds nothing.
 fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), Failure> {
-    let holds_nothing = |mut state: Box<State>| {
+    let holds_nothing = |mut state: State| {
         let is_certain = match &state.condition {
             Condition::Lost(loss) => loss.may_be_fresh,
             // What only the state says is not safe yet.

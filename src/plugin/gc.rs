@@ -35,7 +35,7 @@ pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Resul
         stale.unknown
     );
     // Most calls find nothing, and need no lock.
-    let has_nothing_to_save = !state.must_save && !state.has_unsaved_moments();
+    let has_nothing_to_save = !state.must_save && !state.document.has_unsaved_moments();
     if stale.candidates.is_empty() && has_nothing_to_save && !state.is_newer() {
         return Ok(());
     }
@@ -103,7 +103,7 @@ fn decide(
         }
     }
     let is_freed = |judged: &Judged| judged.judgement.verdict == Verdict::Dead;
-    state.must_save |= collected.iter().any(is_freed) || state.has_unsaved_moments();
+    state.must_save |= collected.iter().any(is_freed) || state.document.has_unsaved_moments();
     Ok(Ok(collected))
 }
 

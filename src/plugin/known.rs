@@ -43,7 +43,7 @@ pub struct Known<'a> {
     /// The newest look at the node.
     pub look: Option<Look>,
     /// The state as it was read before the source was asked.
-    pub state: Option<Box<State>>,
+    pub state: Option<State>,
 }
 
 impl<'a> Known<'a> {
@@ -134,7 +134,7 @@ impl<'a> Known<'a> {
 
     /// When the last answer of the source was merged into a state.
     pub(super) fn merged_at(&self, state: &State) -> Option<Moment> {
-        state.refreshed_by(&self.source_name())
+        state.document.refreshed_by(&self.source_name())
     }
 
     /// Whether the query of another call has failed since this call began.

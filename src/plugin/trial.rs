@@ -32,7 +32,7 @@ pub struct TrialResult {
     /// The addresses that would be granted, or the failure.
     pub outcome: Result<Vec<Grant>, Failure>,
     /// The state that the ADD would leave, with the grants.
-    pub state: Box<State>,
+    pub state: State,
 }
 
 impl Trial<'_> {
@@ -113,7 +113,7 @@ impl TrialResult {
     fn failed(failure: Failure) -> TrialResult {
         TrialResult {
             outcome: Err(failure),
-            state: Box::default(),
+            state: State::default(),
         }
     }
 }

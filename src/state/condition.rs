@@ -31,4 +31,9 @@ impl Condition {
             _ => None,
         }
     }
+
+    /// Whether nothing shows that there was a state before. Without our key, it reads so again.
+    pub(super) fn may_be_fresh(&self) -> bool {
+        self.lost().is_some_and(|loss| loss.may_be_fresh)
+    }
 }

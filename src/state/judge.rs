@@ -5,7 +5,8 @@
 
 use super::condition::Condition;
 use super::lock::{LockText, is_same_boot};
-use super::model::State;
+use super::model::Document;
+use super::opened::State;
 use super::origin::{Origin, Save};
 use super::ours::Loss;
 use crate::ipam::Moment;
@@ -17,18 +18,7 @@ pub(super) enum Copy {
     Missing,
     /// It cannot be parsed, for this reason.
     Corrupt(String),
-    Parsed(Box<State>),
-}
-
-impl Copy {
-    /// The state, or why there is none where the file is no state.
-    fn into_state(self) -> (Option<Box<State>>, Option<String>) {
-        match self {
-            Copy::Parsed(state) => (Some(state), None),
-            Copy::Missing => (None, None),
-            Copy::Corrupt(why) => (None, Some(why)),
-        }
-    }
+    Parsed(Box<Document>),
 }
 
 /// What state and backup are compared with.
@@ -43,10 +33,10 @@ pub(super) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Whether a state is of this boot. Where that is unknown, the record tells the boot, as if nothing had rebooted.
-    fn is_of_this_boot(&self, state: &State) -> bool {
+    /// Whether a copy is of this boot. Where that is unknown, the record tells the boot, as if nothing had rebooted.
+    fn is_of_this_boot(&self, copy: &Document) -> bool {
         let boot_id = self.boot_id.or(self.lock.boot_id());
-        is_same_boot(state.origin.boot_id(), boot_id)
+        is_same_boot(copy.origin.boot_id(), boot_id)
     }
 
     /// The number in a record of this boot.
@@ -56,7 +46,7 @@ impl Judge<'_> {
 
     /// Whether the record proves a state or a backup: it was saved by this program in this boot, there was no later save, and nobody
     /// edited it.
-    pub fn is_proved(&self, copy: &State) -> bool {
+    pub fn is_proved(&self, copy: &Document) -> bool {
         let (Some(save), Some(record)) = (copy.origin.save(), self.record()) else {
             return false;
         };
@@ -72,97 +62,106 @@ impl Judge<'_> {
     }
 
     /// Whether a copy is the last that was saved.
-    pub fn is_last(&self, copy: &State) -> bool {
+    pub fn is_last(&self, copy: &Document) -> bool {
         self.is_proved(copy) && copy.origin.number() == self.record()
     }
 
-    /// Whether the record lacks the save of a proved state. The call that saved it was killed, or could not write the record.
-    pub fn is_ahead(&self, state: &State) -> bool {
-        state.origin.number() > self.record()
+    /// Returns the state of a proved document.
+    pub fn proved(&self, document: Box<Document>) -> State {
+        State {
+            // Where the record lacks the save, the call was killed, or could not write the record. Nobody was told of that save yet,
+            // and this call may be the first to tell.
+            must_save: document.origin.number() > self.record(),
+            ..State::new(document)
+        }
     }
 
     /// Decides what the state is worth where the record does not prove it.
-    pub fn settle(&self, state: Copy, backup: Copy) -> Box<State> {
-        let (found, corrupt) = state.into_state();
+    pub fn settle(&self, state: Copy, backup: Copy) -> State {
+        let (found, corrupt) = match state {
+            Copy::Parsed(document) => (Some(document), None),
+            Copy::Missing => (None, None),
+            Copy::Corrupt(why) => (None, Some(why)),
+        };
         let has_no_backup = matches!(backup, Copy::Missing);
         // Beside a record of another boot it is of that boot, too.
         let is_backup_corrupt = matches!(backup, Copy::Corrupt(_))
             && (self.record().is_some() || !matches!(self.lock, LockText::Record(_)));
-        let backup = match backup.into_state() {
-            // A newer version saved last, so only releases are safe.
-            (Some(mut newer), _)
-                if found.is_none() && newer.is_newer() && self.is_of_this_boot(&newer) =>
-            {
-                newer.corrupt = corrupt;
-                return newer;
-            }
-            (backup, _) => backup,
+        let backup = match backup {
+            // One of another boot says nothing about this one.
+            Copy::Parsed(backup) if self.is_of_this_boot(&backup) => match backup.origin {
+                Origin::Ours(_) => Some(backup),
+                // A newer version saved last, so only releases are safe.
+                Origin::Newer { .. } if found.is_none() => {
+                    return State {
+                        corrupt,
+                        ..State::new(backup)
+                    };
+                }
+                _ => None,
+            },
+            _ => None,
         };
-        // One of another boot says nothing about this one.
-        let backup =
-            backup.filter(|backup| backup.origin.save().is_some() && self.is_of_this_boot(backup));
         let newest_number = self
             .record()
             .max(backup.as_ref().and_then(|b| b.origin.number()));
-        let state = found.as_ref().filter(|state| state.says_something());
-        let says_nothing = state.is_none();
-        let why = match (state, &corrupt) {
-            (Some(state), _) => match self.lack(state, backup.as_deref(), is_backup_corrupt) {
-                Some(why) => why.to_owned(),
-                None => {
-                    let mut believed = self.believed(found.unwrap_or_default(), backup);
-                    believed.seen = newest_number.unwrap_or(0);
-                    return believed;
-                }
+        let seen = newest_number.unwrap_or(0);
+        let loss = |why: &str| Loss {
+            why: why.to_owned(),
+            seen: self.now,
+            ..Loss::default()
+        };
+        let (found, loss) = match (found, &corrupt) {
+            (Some(found), _) if found.says_something() => {
+                let Some(why) = self.lack(&found, backup.as_deref(), is_backup_corrupt) else {
+                    return State {
+                        seen,
+                        ..self.believed(found, backup)
+                    };
+                };
+                (Some(found), loss(why))
+            }
+            (found, Some(why)) => (found, loss(why)),
+            (found, None) if newest_number.is_some() => {
+                let why = "it is gone, though addresses were allocated since the node started";
+                (found, loss(why))
+            }
+            (found, None) => {
+                let mut loss = loss("it is not there");
+                loss.may_be_fresh = has_no_backup && *self.lock != LockText::Other;
+                (found, loss)
+            }
+        };
+        let mut state = match backup {
+            Some(backup) if self.boot_id.is_some() && self.is_proved(&backup) => State {
+                restored: Some(loss.why),
+                must_save: true,
+                ..State::new(backup)
             },
-            (None, Some(why)) => why.clone(),
-            (None, None) if newest_number.is_some() => {
-                "it is gone, though addresses were allocated since the node started".to_owned()
-            }
-            (None, None) => "it is not there".to_owned(),
-        };
-        let may_be_fresh = says_nothing
-            && corrupt.is_none()
-            && has_no_backup
-            && newest_number.is_none()
-            && *self.lock != LockText::Other;
-        let mut settled = match backup {
-            Some(mut backup) if self.boot_id.is_some() && self.is_proved(&backup) => {
-                backup.restored = Some(why);
-                backup.must_save = true;
-                backup
-            }
             backup => {
-                let mut lost = self.union(found, backup);
-                lost.ipam_mut().forget_last_namespaces();
-                lost.condition = Condition::Lost(Loss {
-                    why,
-                    seen: self.now,
-                    may_be_fresh,
-                });
-                lost
+                let mut document = self.union(found, backup);
+                document.ipam_mut().forget_last_namespaces();
+                State {
+                    condition: Condition::Lost(loss),
+                    ..State::new(document)
+                }
             }
         };
-        settled.corrupt = corrupt;
-        // A number of another boot may be far ahead of this one's clock.
-        let own_number = settled
-            .origin
-            .number()
-            .filter(|_| self.is_of_this_boot(&settled));
-        settled.seen = newest_number.max(own_number).unwrap_or(0);
-        settled
+        state.corrupt = corrupt;
+        state.seen = seen;
+        state
     }
 
-    /// Why addresses may be missing in a state, if they may.
+    /// Why addresses may be missing in the state that was found, if they may.
     fn lack(
         &self,
-        state: &State,
-        backup: Option<&State>,
+        found: &Document,
+        backup: Option<&Document>,
         is_backup_corrupt: bool,
     ) -> Option<&'static str> {
         let (record, backup) = (self.record(), backup.and_then(|b| b.origin.number()));
         let is_beside_others = record.is_some() || backup.is_some();
-        match &state.origin {
+        match &found.origin {
             Origin::Newer { .. } => None,
             // Version 0.2 kept the same record, and no backup.
             Origin::Older(Some(number)) => {
@@ -175,7 +174,7 @@ impl Judge<'_> {
             Origin::Ours(save) if self.may_be_of_an_earlier_boot(save) => {
                 is_beside_others.then_some("it may be a copy of an earlier boot")
             }
-            Origin::Ours(_) if !self.is_of_this_boot(state) => {
+            Origin::Ours(_) if !self.is_of_this_boot(found) => {
                 is_beside_others.then_some("it is a copy of an earlier boot")
             }
             Origin::Ours(save) if Some(save.number) < record => {
@@ -188,34 +187,33 @@ impl Judge<'_> {
     }
 
     /// A state that lacks nothing by what else is there, with what must be done before it can be relied on.
-    fn believed(&self, mut state: Box<State>, backup: Option<Box<State>>) -> Box<State> {
-        if state.is_newer() {
-            return state;
+    fn believed(&self, found: Box<Document>, backup: Option<Box<Document>>) -> State {
+        let is_of_this_boot = self.is_of_this_boot(&found);
+        let is_ours = found.origin.is_ours();
+        let is_unproved = is_ours && is_of_this_boot;
+        // Nothing is proved, and the newer of the two counts.
+        let newer =
+            backup.filter(|backup| is_unproved && backup.origin.number() > found.origin.number());
+        let mut document = newer.unwrap_or(found);
+        if is_unproved {
+            document.ipam_mut().forget_last_namespaces();
         }
-        let is_of_this_boot = self.is_of_this_boot(&state);
-        let is_ours = state.origin.is_ours();
-        if is_ours && is_of_this_boot {
-            // Nothing is proved, and the newer of the two counts.
-            if let Some(backup) =
-                backup.filter(|backup| backup.origin.number() > state.origin.number())
-            {
-                state = backup;
-            }
-            state.ipam_mut().forget_last_namespaces();
-            state.must_save = true;
-        }
-        let is_known_reboot = is_ours && !is_of_this_boot && self.boot_id.is_some();
-        state.condition = match state.condition {
+        let condition = match document.origin.condition() {
+            Condition::Newer { format } => Condition::Newer { format },
             Condition::Lost(loss) if is_of_this_boot => Condition::Lost(loss),
-            _ if is_known_reboot => Condition::NewBoot,
+            _ if is_ours && !is_of_this_boot && self.boot_id.is_some() => Condition::NewBoot,
             _ => Condition::Reconcile,
         };
-        state
+        State {
+            condition,
+            must_save: is_unproved,
+            ..State::new(document)
+        }
     }
 
     /// The newer of two copies, with whatever else the other one holds. The backup is of this boot.
-    fn union(&self, found: Option<Box<State>>, backup: Option<Box<State>>) -> Box<State> {
-        let is_older = |found: &State, backup: &State| {
+    fn union(&self, found: Option<Box<Document>>, backup: Option<Box<Document>>) -> Box<Document> {
+        let is_older = |found: &Document, backup: &Document| {
             !found.says_something()
                 || found.origin.save().is_some()
                     && (found.origin.number() < backup.origin.number()
@@ -227,7 +225,7 @@ impl Judge<'_> {
             (None, backup) => (backup.unwrap_or_default(), None),
         };
         // A program that went on from the very save that the other one has knows more than that.
-        let has_gone_on = |older: &State| {
+        let has_gone_on = |older: &Document| {
             let gone_on = newer.origin.save().filter(|save| save.is_overtaken);
             gone_on.is_some_and(|save| Some(save.number) == older.origin.number())
         };

@@ -1,4 +1,4 @@
-//! The whole state file: `IPAM`, our own key, and the keys of others, which are kept as they are; and the condition that it is in.
+//! The whole state file: `IPAM`, our own key, and the keys of others, which are kept as they are.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,29 +23,19 @@ const INSIDE: Layout = Layout::Lines(2);
 /// The bytes by which most calls grow a state at most.
 pub(super) const ROOM: usize = 1024;
 
-/// The contents of the state file, and what it is worth.
+/// The contents of the state file or of the backup.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct Document {
     original: Original,
-    /// What must be done before it can be relied on.
-    pub condition: Condition,
     /// Which save it is from.
     pub origin: Origin,
-    /// Whether it differs from what the file has, or should have.
-    pub must_save: bool,
-    /// How the state was lost, where the backup has restored it.
-    pub restored: Option<String>,
-    /// Why the file is no state, if so; it is kept aside when it is replaced.
-    pub corrupt: Option<String>,
-    /// The newest number of this boot that the record or the backup has.
-    pub seen: u64,
     /// The answer of a source that was merged last.
     pub refreshed: Option<Refreshed>,
     /// When it was read, if it was.
     read: Option<Moment>,
     others: BTreeMap<String, Box<RawValue>>,
-    /// The buffer for the text: see [`State::keep_buffer`].
-    buffer: Vec<u8>,
+    /// The buffer that it was read from, for the text to write. That needs no new pages, and few bytes change.
+    pub(super) buffer: Vec<u8>,
 }
 
 /// An answer of a source that was merged.
@@ -68,8 +58,8 @@ pub struct WriteStamp<'a> {
     pub boot_id: Option<&'a str>,
 }
 
-impl State {
-    /// Reads a state. `null`s, missing keys and missing fields read as empty (difference D10).
+impl Document {
+    /// Reads a document. `null`s, missing keys and missing fields read as empty (difference D10).
     ///
     /// # Errors
     /// It is not a JSON object, or something under `IPAM` is not what it must be (contract section 5).
@@ -77,49 +67,67 @@ impl State {
         json: &[u8],
         boot_id: Option<&str>,
         now: Moment,
-    ) -> Result<Box<State>, codec::Error> {
-        let mut raw = RawDocument::default();
-        codec::document(codec::utf8(json)?, |json| {
-            json.object(&mut |key, json| raw.member(key, json))
-        })?;
-        let mut state = Box::new(State {
-            original: raw.original,
-            others: raw.others,
+    ) -> Result<Box<Document>, codec::Error> {
+        let mut document = Box::new(Document {
             read: Some(now),
-            condition: Condition::Reconcile,
-            ..State::default()
+            ..Document::default()
         });
-        let ours = raw.ours;
-        let trusted = ours.and_then(|ours| state.judge_own_key(ours, boot_id, now));
+        let mut own_key = None;
+        codec::document(codec::utf8(json)?, |json| {
+            json.object(&mut |name, json| document.read_member(name, json, &mut own_key))
+        })?;
+        let trusted = own_key.and_then(|key| document.judge_own_key(key, boot_id, now));
         let trust = trusted.as_ref().map(|(_, trust)| *trust);
-        judge_moments(state.ipam_mut(), now, trust);
+        judge_moments(document.ipam_mut(), now, trust);
         if let Some((facts, trust)) = trusted {
-            let is_edited = facts.apply(&mut state.original, trust);
-            if let Origin::Ours(save) = &mut state.origin {
+            let is_edited = facts.apply(&mut document.original, trust);
+            if let Origin::Ours(save) = &mut document.origin {
                 save.is_edited = is_edited;
             }
         }
-        state.ipam_mut().share_releases();
-        Ok(state)
+        document.ipam_mut().share_releases();
+        Ok(document)
+    }
+
+    /// Reads a member of the top level. The names are case-sensitive.
+    fn read_member<'de>(
+        &mut self,
+        name: &str,
+        json: &mut Cursor<'de>,
+        own_key: &mut Option<OwnKey<'de>>,
+    ) -> Result<(), ParseError> {
+        match name {
+            IPAM => {
+                self.original = Original::default();
+                self.original.read(json)?;
+                // Our key is about these records, and must be read again where it stands before them.
+                if let Some(key) = own_key {
+                    *key = OwnKey::read(&mut Cursor::new(key.text), &mut self.original.ipam)?;
+                }
+            }
+            KEY => *own_key = Some(OwnKey::read(json, &mut self.original.ipam)?),
+            _ => {
+                self.others.insert(name.to_owned(), json.raw()?);
+            }
+        }
+        Ok(())
     }
 
     /// Takes everything but the facts about addresses from our key. Returns these, if they can be used.
     fn judge_own_key<'de>(
         &mut self,
-        ours: Box<RawOurs<'de>>,
+        own_key: OwnKey<'de>,
         boot_id: Option<&str>,
         now: Moment,
     ) -> Option<(Ours<'de, PoolFacts<'de>>, Trust)> {
-        let RawOurs {
+        let OwnKey {
             facts: mut found,
             read,
             text,
-        } = *ours;
+        } = own_key;
         if found.format > FORMAT {
-            self.condition = Condition::Newer {
-                format: found.format,
-            };
             self.origin = Origin::Newer {
+                format: found.format,
                 boot_id: found.boot_id.take().map(Cow::into_owned),
                 key: text.to_owned(),
             };
@@ -142,7 +150,7 @@ impl State {
             self.origin = Origin::Unreadable(why);
             return None;
         }
-        self.condition = match (found.loss.take(), found.pending.as_deref()) {
+        let condition = match (found.loss.take(), found.pending.as_deref()) {
             (Some(loss), _) if is_same_boot => Condition::Lost(Loss {
                 seen: loss.seen.min(now),
                 ..loss
@@ -162,15 +170,11 @@ impl State {
         self.origin = Origin::Ours(Save {
             number: found.generation,
             boot_id: found.boot_id.take().map(Cow::into_owned),
+            condition,
             is_overtaken: trust.overtaken,
             is_edited: false,
         });
         Some((found, trust))
-    }
-
-    /// Keeps the buffer that the state was read from for the text to write. That needs no new pages, and few bytes change.
-    pub(super) fn keep_buffer(&mut self, text: Vec<u8>) {
-        self.buffer = text;
     }
 
     /// Whether a holder was first seen, or an address released, at the moment of reading. Each call uses its own moment until the state
@@ -190,19 +194,9 @@ impl State {
         Some(refreshed.filter(|refreshed| refreshed.source == source)?.at)
     }
 
-    /// Whether a newer version of this program wrote it.
-    pub fn is_newer(&self) -> bool {
-        matches!(self.condition, Condition::Newer { .. })
-    }
-
     /// Whether it has pools, or a key of ours. An empty document says no more than a missing file.
     pub(super) fn says_something(&self) -> bool {
-        self.origin.save().is_some() || self.is_newer() || !self.is_empty()
-    }
-
-    /// Whether nothing shows that there was another one before it. Without our key, it reads so again.
-    pub(super) fn may_be_fresh(&self) -> bool {
-        self.condition.lost().is_some_and(|loss| loss.may_be_fresh)
+        matches!(self.origin, Origin::Ours(_) | Origin::Newer { .. }) || !self.is_empty()
     }
 
     /// Whether it has no pools.
@@ -225,15 +219,16 @@ impl State {
         &mut self.original.ipam
     }
 
-    /// Prints the text to write. It has the original's layout to the byte under `IPAM`, and its top-level keys sorted by their bytes.
-    pub fn print(&mut self, stamp: WriteStamp<'_>) -> Vec<u8> {
+    /// Prints the text to write, with what is pending by the condition. It has the original's layout to the byte under `IPAM`, and its
+    /// top-level keys sorted by their bytes.
+    pub fn print(&mut self, condition: &Condition, stamp: WriteStamp<'_>) -> Vec<u8> {
         if self.original.version.is_empty() {
             stamp.version.clone_into(&mut self.original.version);
         }
         stamp.time.clone_into(&mut self.original.time_stamp);
         let mut out = Out::reusing(mem::take(&mut self.buffer));
         let mut names: Vec<&str> = self.others.keys().map(String::as_str).collect();
-        let keys: &[&str] = if self.may_be_fresh() {
+        let keys: &[&str] = if condition.may_be_fresh() {
             &[IPAM]
         } else {
             &[IPAM, KEY]
@@ -252,7 +247,9 @@ impl State {
             match (name, &self.origin, self.others.get(name)) {
                 (IPAM, _, _) => self.original.print(&mut out, INSIDE),
                 (KEY, Origin::Newer { key, .. }, _) => go_json::reindented(&mut out, key, 1),
-                (KEY, _, _) => self.own_key(stamp.boot_id).print(&mut out, INSIDE),
+                (KEY, _, _) => self
+                    .own_key(condition, stamp.boot_id)
+                    .print(&mut out, INSIDE),
                 (_, _, Some(raw)) => go_json::reindented(&mut out, raw.get(), 1),
                 (_, _, None) => out.literal("null"),
             }
@@ -262,9 +259,13 @@ impl State {
     }
 
     /// Returns what to print under our key.
-    fn own_key<'a>(&'a self, boot_id: Option<&'a str>) -> Ours<'a, PoolRecords<'a>> {
+    fn own_key<'a>(
+        &'a self,
+        condition: &Condition,
+        boot_id: Option<&'a str>,
+    ) -> Ours<'a, PoolRecords<'a>> {
         let ipam = self.ipam();
-        let pending = match &self.condition {
+        let pending = match condition {
             Condition::Reconcile => Some("reconcile"),
             Condition::NewBoot => Some(NEW_BOOT),
             _ => None,
@@ -279,7 +280,7 @@ impl State {
             time_stamp: Cow::Borrowed(&self.original.time_stamp),
             generation: ipam.generation,
             pending: pending.map(Cow::Borrowed),
-            loss: self.condition.lost().cloned(),
+            loss: condition.lost().cloned(),
             refreshed: self.refreshed.as_ref().map(|refreshed| refreshed.at.0),
             source: self
                 .refreshed
@@ -294,29 +295,20 @@ impl State {
 }
 
 /// The original's key.
-pub const IPAM: &str = "IPAM";
-
-/// The top level of the file. Its keys are case-sensitive.
-#[derive(Default)]
-pub struct RawDocument<'de> {
-    pub original: Original,
-    pub ours: Option<Box<RawOurs<'de>>>,
-    pub others: BTreeMap<String, Box<RawValue>>,
-}
+const IPAM: &str = "IPAM";
 
 /// Our own key: its contents or why it cannot be read, and its text.
-pub struct RawOurs<'de> {
-    pub facts: Ours<'de, PoolFacts<'de>>,
-    pub read: Result<(), ParseError>,
-    pub text: &'de str,
+struct OwnKey<'de> {
+    facts: Ours<'de, PoolFacts<'de>>,
+    read: Result<(), ParseError>,
+    text: &'de str,
 }
 
-impl<'de> RawDocument<'de> {
-    /// Reads our key, which is about the records of `IPAM`.
-    fn read_ours(&mut self, json: &mut Cursor<'de>) -> Result<(), ParseError> {
+impl<'de> OwnKey<'de> {
+    /// Reads our key, which is about these records.
+    fn read(json: &mut Cursor<'de>, ipam: &mut Ipam) -> Result<Self, ParseError> {
         let start = *json;
         let mut facts = Ours::<PoolFacts<'_>>::default();
-        let ipam = &mut self.original.ipam;
         mem::swap(&mut facts.pools.ipam, ipam);
         let read = facts.read(json);
         mem::swap(&mut facts.pools.ipam, ipam);
@@ -329,30 +321,11 @@ impl<'de> RawDocument<'de> {
                 _ => json.skip(),
             });
         }
-        self.ours = Some(Box::new(RawOurs {
+        Ok(OwnKey {
             facts,
             read,
             text: json.since(start),
-        }));
-        Ok(())
-    }
-
-    pub fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<(), ParseError> {
-        match key {
-            IPAM => {
-                self.original = Original::default();
-                self.original.read(json)?;
-                match self.ours.take() {
-                    Some(early) => self.read_ours(&mut Cursor::new(early.text)),
-                    None => Ok(()),
-                }
-            }
-            KEY => self.read_ours(json),
-            _ => {
-                self.others.insert(key.to_owned(), json.raw()?);
-                Ok(())
-            }
-        }
+        })
     }
 }
 
@@ -367,20 +340,21 @@ mod tests {
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
 
-    fn parse(json: &[u8]) -> Box<State> {
-        State::parse(json, BOOT, NOW).unwrap()
+    fn parse(json: &[u8]) -> Box<Document> {
+        Document::parse(json, BOOT, NOW).unwrap()
     }
 
-    fn print(state: &mut State) -> Vec<u8> {
-        state.print(WriteStamp {
+    fn print(document: &mut Document) -> Vec<u8> {
+        let stamp = WriteStamp {
             version: "v0",
             time: "t",
             boot_id: BOOT,
-        })
+        };
+        document.print(&Condition::Ready, stamp)
     }
 
     /// A state of ours: `c1` holds 10.1.0.5, and 10.1.0.6 was released.
-    fn used() -> State {
+    fn used() -> Document {
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
         let netns = NetNs {
             path: "/run/netns/a\"b".into(),
@@ -396,9 +370,9 @@ mod tests {
             allocate(&mut ipam, &wanted, Moment(1_000)).unwrap();
         }
         ipam.release(&attachment("c2", "eth0"), Hint::default(), Moment(2_000));
-        let mut state = State::default();
-        *state.ipam_mut() = ipam;
-        state
+        let mut document = Document::default();
+        *document.ipam_mut() = ipam;
+        document
     }
 
     fn printed() -> Value {
@@ -407,8 +381,8 @@ mod tests {
 
     #[test]
     fn all_that_we_keep_survives_the_file() {
-        let mut state = used();
-        let ipam = state.ipam_mut();
+        let mut document = used();
+        let ipam = document.ipam_mut();
         ipam.quarantine = Some(Moment(9_000));
         ipam.note_early_del(&attachment("early", "eth0"), Moment(4_000));
         ipam.note_early_del(&attachment("earlier\"<", "eth0"), Moment(4_500));
@@ -423,9 +397,9 @@ mod tests {
                 Usage::Free(free) => free.on_host = true,
             }
         }
-        let text = print(&mut state);
+        let text = print(&mut document);
         let mut again = parse(&text);
-        assert_eq!(again.ipam(), state.ipam());
+        assert_eq!(again.ipam(), document.ipam());
         assert!(again.origin.is_ours());
         assert_eq!(print(&mut again), text, "and is written the same");
     }
@@ -434,13 +408,13 @@ mod tests {
     fn releases_count_wherever_our_key_stands_and_never_without_a_readable_one() {
         let text = String::from_utf8(print(&mut used())).unwrap();
         let released = |text: &str| {
-            let mut state = parse(text.as_bytes());
-            let free = record(state.ipam_mut(), "10.1.0.6").free().cloned();
+            let mut document = parse(text.as_bytes());
+            let free = record(document.ipam_mut(), "10.1.0.6").free().cloned();
             free.unwrap().released
         };
         assert_eq!(released(&text), Some(Moment(2_000)));
-        let document: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).unwrap();
-        let (original, ours) = (&document[IPAM], &document[KEY]);
+        let members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).unwrap();
+        let (original, ours) = (&members[IPAM], &members[KEY]);
         let first = format!("{{\"{KEY}\":{ours},\"{IPAM}\":{original}}}");
         assert_eq!(released(&first), Some(Moment(2_000)), "before the records");
         let start = text.strip_suffix("\n\t}\n}").unwrap();
@@ -452,8 +426,8 @@ mod tests {
     }
 
     /// The owner of the address that `c1` holds.
-    fn owner(state: &mut State) -> Owner {
-        let held = record(state.ipam_mut(), "10.1.0.5").held();
+    fn owner(document: &mut Document) -> Owner {
+        let held = record(document.ipam_mut(), "10.1.0.5").held();
         held.unwrap().owner.clone()
     }
 
@@ -468,16 +442,20 @@ mod tests {
         ] {
             let mut value = printed();
             value[KEY] = key.clone();
-            let mut state = parse(value.to_string().as_bytes());
-            assert!(matches!(state.origin, Origin::Unreadable(_)), "{key}");
-            assert_eq!(state.condition, Condition::Reconcile, "{key}");
-            assert_eq!(owner(&mut state), Owner::from_container_id("c1"), "{key}");
+            let mut document = parse(value.to_string().as_bytes());
+            assert!(matches!(document.origin, Origin::Unreadable(_)), "{key}");
+            assert_eq!(document.origin.condition(), Condition::Reconcile, "{key}");
+            assert_eq!(
+                owner(&mut document),
+                Owner::from_container_id("c1"),
+                "{key}"
+            );
         }
         let mut value = printed();
         let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"];
         pool["Addresses"]["10.1.0.5"]["ID"] = "c9".into();
-        let mut state = parse(value.to_string().as_bytes());
-        assert_eq!(owner(&mut state), Owner::from_container_id("c9"));
+        let mut document = parse(value.to_string().as_bytes());
+        assert_eq!(owner(&mut document), Owner::from_container_id("c9"));
     }
 
     #[test]
@@ -485,8 +463,11 @@ mod tests {
         for (seen, expected) in [(NOW.0 - 1, NOW.0 - 1), (NOW.0 + 1, NOW.0)] {
             let mut value = printed();
             value[KEY]["lost"] = json!({ "why": "it is gone", "seen": seen });
-            let state = parse(value.to_string().as_bytes());
-            assert_eq!(state.condition.lost().unwrap().seen, Moment(expected));
+            let document = parse(value.to_string().as_bytes());
+            assert_eq!(
+                document.origin.condition().lost().unwrap().seen,
+                Moment(expected)
+            );
         }
     }
 
@@ -494,9 +475,9 @@ mod tests {
     fn members_of_former_versions_are_ignored() {
         let mut former = printed();
         former[KEY]["listingDigest"] = 7.into();
-        let mut state = parse(former.to_string().as_bytes());
-        assert!(state.origin.is_ours());
-        let again: Value = serde_json::from_slice(&print(&mut state)).unwrap();
+        let mut document = parse(former.to_string().as_bytes());
+        assert!(document.origin.is_ours());
+        let again: Value = serde_json::from_slice(&print(&mut document)).unwrap();
         assert_eq!(again[KEY].get("listingDigest"), None);
     }
 
@@ -514,9 +495,9 @@ mod tests {
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":null,"Subnet":null}}}}}}"#,
             r#"{"IPAM":{"AddressSpaces":{"local":{"Pools":{"10.1.0.0/16":{"Addresses":{"10.1.0.5":null}}}}}}}"#,
         ] {
-            let mut state = parse(json.as_bytes());
-            assert!(matches!(state.origin, Origin::Foreign), "{json}");
-            let again = print(&mut state);
+            let mut document = parse(json.as_bytes());
+            assert!(matches!(document.origin, Origin::Foreign), "{json}");
+            let again = print(&mut document);
             assert!(serde_json::from_slice::<Value>(&again).is_ok(), "{json}");
         }
     }
@@ -541,7 +522,10 @@ mod tests {
             &pool(r#"{"Addresses":{"banana":{}}}"#),
             &pool(r#"{"Addresses":{"":{}}}"#),
         ] {
-            assert!(State::parse(bad.as_bytes(), BOOT, NOW).is_err(), "{bad:?}");
+            assert!(
+                Document::parse(bad.as_bytes(), BOOT, NOW).is_err(),
+                "{bad:?}"
+            );
         }
     }
 }

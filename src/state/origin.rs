@@ -1,5 +1,7 @@
 //! Which save a copy of the state is from.
 
+use super::condition::Condition;
+
 /// What our own key says of the save that a copy is from.
 #[derive(Debug, Default)]
 pub enum Origin {
@@ -14,6 +16,8 @@ pub enum Origin {
     Ours(Save),
     /// A newer version of this program saved it.
     Newer {
+        /// The format version of its key.
+        format: u64,
         /// The boot, if it is known.
         boot_id: Option<String>,
         /// The text of its key, which is kept.
@@ -28,6 +32,8 @@ pub struct Save {
     pub number: u64,
     /// Its boot; `None` where that could not be read.
     pub boot_id: Option<String>,
+    /// What the state was worth when it was saved.
+    pub condition: Condition,
     /// Whether another program has saved since. The original keeps our key as it is.
     pub is_overtaken: bool,
     /// Whether the key contradicts the records, although no other program has saved since.
@@ -35,6 +41,15 @@ pub struct Save {
 }
 
 impl Origin {
+    /// What the copy is worth by what it says itself.
+    pub fn condition(&self) -> Condition {
+        match self {
+            Origin::Ours(save) => save.condition.clone(),
+            Origin::Newer { format, .. } => Condition::Newer { format: *format },
+            Origin::Foreign | Origin::Unreadable(_) | Origin::Older(_) => Condition::Reconcile,
+        }
+    }
+
     /// The save, if this program saved the copy.
     pub fn save(&self) -> Option<&Save> {
         match self {

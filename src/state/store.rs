@@ -7,7 +7,7 @@ use tracing::warn;
 use super::files::{Files, SaveOutcome, StateFile, StoreError};
 use super::judge::{Copy, Judge};
 use super::lock::{LOCK_TEXT_LIMIT, LockRecord, LockText, Locked};
-use super::model::ROOM;
+use super::model::{Document, ROOM};
 use super::{Origin, State, WriteStamp};
 use crate::host::{ReadOutcome, io_reason};
 
@@ -21,7 +21,7 @@ pub const MODE: u32 = 0o600;
 ///
 /// # Errors
 /// The state is there, but the system does not let it be read; or the backup, where it is needed.
-pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<Box<State>, StoreError> {
+pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<State, StoreError> {
     let lock = match files.read(StateFile::Lock, LOCK_TEXT_LIMIT, 0) {
         Ok(ReadOutcome::Read(text)) => LockText::parse(&text),
         Ok(ReadOutcome::Missing) => LockText::None,
@@ -35,10 +35,7 @@ pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<Box<State>, Stor
         now: files.now(),
     };
     match read_copy(files, StateFile::State, boot_id)? {
-        Copy::Parsed(mut state) if judge.is_proved(&state) => {
-            state.must_save = judge.is_ahead(&state);
-            Ok(state)
-        }
+        Copy::Parsed(document) if judge.is_proved(&document) => Ok(judge.proved(document)),
         _ => {
             let backup = read_backup(files, boot_id)?;
             // Again, as another call may have saved both since.
@@ -72,10 +69,10 @@ fn read_copy(
     if bytes.is_empty() {
         return Ok(Copy::Missing);
     }
-    Ok(match State::parse(&bytes, boot_id, files.now()) {
-        Ok(mut state) => {
-            state.keep_buffer(bytes);
-            Copy::Parsed(state)
+    Ok(match Document::parse(&bytes, boot_id, files.now()) {
+        Ok(mut document) => {
+            document.buffer = bytes;
+            Copy::Parsed(document)
         }
         Err(error) => Copy::Corrupt(error.to_string()),
     })
@@ -97,8 +94,8 @@ impl Locked<'_> {
     pub fn open(
         &mut self,
         boot_id: Option<&str>,
-        read: Option<Box<State>>,
-    ) -> Result<Box<State>, StoreError> {
+        read: Option<State>,
+    ) -> Result<State, StoreError> {
         if let LockText::Unreadable(kind) = self.text {
             let path = self.files.path(StateFile::Lock);
             return Err(StoreError {
@@ -111,26 +108,24 @@ impl Locked<'_> {
             boot_id,
             now: self.files.now(),
         };
-        if let Some(state) = read.filter(|state| judge.is_last(state)) {
+        if let Some(state) = read.filter(|state| judge.is_last(&state.document)) {
             self.is_proved = true;
             return Ok(state);
         }
         let mut state = match read_copy(self.files, StateFile::State, boot_id)? {
-            Copy::Parsed(mut state) if judge.is_proved(&state) => {
-                // Nobody was told of that save yet, and this call may be the first to tell.
-                state.must_save = judge.is_ahead(&state);
+            Copy::Parsed(document) if judge.is_proved(&document) => {
                 self.is_proved = true;
-                state
+                judge.proved(document)
             }
-            state => {
+            copy => {
                 self.is_proved = false;
-                judge.settle(state, read_backup(self.files, boot_id)?)
+                judge.settle(copy, read_backup(self.files, boot_id)?)
             }
         };
         if let Some(why) = &state.restored {
             warn!(target: "ipam", "the state was lost ({why}); the backup restores it.");
         }
-        if let Origin::Unreadable(why) = &state.origin {
+        if let Origin::Unreadable(why) = &state.document.origin {
             warn!(target: "ipam", "our part of the state could not be read: {why}.");
         }
         let clock = self.files.now().0 / 1000;
@@ -145,7 +140,7 @@ impl Locked<'_> {
     /// # Errors
     /// The state cannot be written, or the old record, which no longer holds, cannot be replaced; or the lock was lost.
     pub fn commit(&mut self, state: &mut State, stamp: WriteStamp<'_>) -> Result<(), StoreError> {
-        let newest_number = state.origin.number().max(Some(state.seen));
+        let newest_number = state.document.origin.number().max(Some(state.seen));
         let ipam = state.ipam_mut();
         if newest_number >= Some(ipam.generation) {
             ipam.generation += 1;
@@ -169,7 +164,7 @@ impl Locked<'_> {
             return self.check_lock();
         }
         self.files.replace_state(&*self.lock, &text, aside)?;
-        if state.may_be_fresh() {
+        if state.condition.may_be_fresh() {
             return Ok(());
         }
         let backup = self.files.replace_backup(&*self.lock, &text);

@@ -1,7 +1,7 @@
 //! The state file as an interface: states of the original are read without loss and written back byte for byte.
 
 use azure_vnet_ipam::ipam::Moment;
-use azure_vnet_ipam::state::{State, WriteStamp};
+use azure_vnet_ipam::state::{Condition, Document, WriteStamp};
 use serde_json::Value;
 
 use crate::harness::{Node, Reply, xml};
@@ -24,12 +24,13 @@ fn states_of_the_original() -> Vec<(String, String)> {
 
 /// Parses and prints a state, with its old time stamp and without our key.
 fn reprint(json: &str, time: &str) -> String {
-    let mut document = State::parse(json.as_bytes(), None, Moment(0)).unwrap();
-    let text = document.print(WriteStamp {
+    let mut document = Document::parse(json.as_bytes(), None, Moment(0)).unwrap();
+    let stamp = WriteStamp {
         version: "v0",
         time,
         boot_id: None,
-    });
+    };
+    let text = document.print(&Condition::Reconcile, stamp);
     let text = String::from_utf8(text).unwrap();
     let (before, ours) = text.split_once(",\n\t\"azure-vnet-ipam\": {").unwrap();
     let (_, after) = ours.split_once("\n\t}").unwrap();

@@ -3,7 +3,7 @@
 use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME, RawNetworkConfig};
 use azure_vnet_ipam::ipam::Moment;
 use azure_vnet_ipam::source::parse;
-use azure_vnet_ipam::state::{State, WriteStamp};
+use azure_vnet_ipam::state::{Document, WriteStamp};
 use proptest::prelude::*;
 
 const SAVED: &[u8] = include_bytes!("../../testdata/states/format-4.json");
@@ -14,7 +14,7 @@ fn an_unusual_layout_reads_as_the_usual_one() {
     let mut unusual = SAVED.to_vec();
     unusual.retain(|byte| !b"\n\t".contains(byte));
     let [unusual, usual] =
-        [&unusual, SAVED].map(|text| State::parse(text, BOOT_ID, Moment(0)).unwrap());
+        [&unusual, SAVED].map(|text| Document::parse(text, BOOT_ID, Moment(0)).unwrap());
     assert!(unusual.ipam().holders().next().is_some());
     assert_eq!(unusual.ipam(), usual.ipam());
 }
@@ -24,7 +24,7 @@ proptest! {
 
     #[test]
     fn parsers_survive_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = State::parse(&bytes, None, Moment(0));
+        let _ = Document::parse(&bytes, None, Moment(0));
         let _ = parse::wire(&bytes[..]);
         let _ = parse::interfaces_file(&bytes);
         let environment = Environment {
@@ -43,9 +43,9 @@ proptest! {
             *at.get_mut(&mut damaged) = byte;
             damaged.truncate(cut.index(text.len() * 4) + 1);
             let _ = parse::wire(&damaged[..]);
-            if let Ok(mut document) = State::parse(&damaged, BOOT_ID, Moment(0)) {
-                let again = document.print(WriteStamp { version: "v0", time: "t", boot_id: BOOT_ID });
-                let again = State::parse(&again, BOOT_ID, Moment(0)).unwrap();
+            if let Ok(mut document) = Document::parse(&damaged, BOOT_ID, Moment(0)) {
+                let again = document.print(&document.origin.condition(), WriteStamp { version: "v0", time: "t", boot_id: BOOT_ID });
+                let again = Document::parse(&again, BOOT_ID, Moment(0)).unwrap();
                 prop_assert_eq!(again.ipam(), document.ipam());
             }
         }

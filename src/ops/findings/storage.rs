@@ -106,11 +106,11 @@ fn writer(state: &State, is_ours: impl FnOnce() -> bool) -> Option<Finding> {
     if state.is_empty() {
         return None;
     }
-    let created = match state.version() {
+    let created = match state.document.version() {
         "" => String::new(),
         version => format!("; version {version} created it"),
     };
-    let who = match &state.origin {
+    let who = match &state.document.origin {
         // These are a matter of the state's condition.
         Origin::Unreadable(_) | Origin::Newer { .. } => return None,
         Origin::Ours(save) if save.is_overtaken => {
@@ -278,9 +278,10 @@ mod tests {
     use super::*;
     use crate::ipam::Moment;
     use crate::ops::finding::Severity;
+    use crate::state::Document;
 
-    fn parsed(json: &str) -> Box<State> {
-        State::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap()
+    fn parsed(json: &str) -> State {
+        State::new(Document::parse(json.as_bytes(), Some("boot"), Moment(9)).unwrap())
     }
 
     #[test]

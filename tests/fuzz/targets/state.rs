@@ -8,29 +8,30 @@ use std::time::Duration;
 use azure_vnet_ipam::ipam::{
     Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolSelector, Wanted, WantedAddress,
 };
-use azure_vnet_ipam::state::{State, WriteStamp};
+use azure_vnet_ipam::state::{Document, WriteStamp};
 use libfuzzer_sys::fuzz_target;
 
 const BOOT: Option<&str> = Some("8f3c5c52-0000-4000-8000-000000000001");
 const NOW: Moment = Moment(1 << 50);
 
-fn print(document: &mut State) -> Vec<u8> {
-    document.print(WriteStamp {
+fn print(document: &mut Document) -> Vec<u8> {
+    let stamp = WriteStamp {
         version: "v0",
         time: "t",
         boot_id: BOOT,
-    })
+    };
+    document.print(&document.origin.condition(), stamp)
 }
 
 fuzz_target!(|text: &[u8]| {
-    let Ok(mut document) = State::parse(text, BOOT, NOW) else {
+    let Ok(mut document) = Document::parse(text, BOOT, NOW) else {
         return;
     };
     let written = print(&mut document);
-    let mut again = State::parse(&written, BOOT, NOW).expect("what we write we read");
+    let mut again = Document::parse(&written, BOOT, NOW).expect("what we write we read");
     let twice = print(&mut again);
     assert_eq!(
-        State::parse(&twice, BOOT, NOW).expect("again").ipam(),
+        Document::parse(&twice, BOOT, NOW).expect("again").ipam(),
         again.ipam()
     );
 

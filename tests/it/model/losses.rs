@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use azure_vnet_ipam::ipam::{Evidence, Moment};
-use azure_vnet_ipam::state::{State, StateFile, view};
+use azure_vnet_ipam::state::{Document, State, StateFile, view};
 use serde_json::Value;
 
 use super::events::{Blindness, Fate, FileSet, Loss};
@@ -94,7 +94,7 @@ fn is_named(disk: &Disk) -> bool {
         text.split_whitespace().last()?.parse::<u64>().ok()
     };
     let backup = disk.text(StateFile::Backup).unwrap_or_default();
-    let backup = State::parse(backup, None, Moment(0));
+    let backup = Document::parse(backup, None, Moment(0));
     number(&disk.lock).is_some_and(|number| backup.is_ok_and(|b| b.origin.number() == Some(number)))
 }
 
@@ -105,8 +105,8 @@ pub(super) fn is_lost_on_disk(state: &State) -> bool {
 
 /// Whether a state has pools or our key. Without both it says no more than one that is missing.
 fn says_something(text: &[u8]) -> bool {
-    let state = State::parse(text, None, Moment(0));
-    state.is_ok_and(|state| state.origin.save().is_some() || !state.is_empty())
+    let document = Document::parse(text, None, Moment(0));
+    document.is_ok_and(|document| document.origin.save().is_some() || !document.is_empty())
 }
 
 impl World {
@@ -302,7 +302,7 @@ impl World {
         }
         let saved = self.saved_in_boot(&state);
         let is_known = self.known(&self.disk).max(saved) >= self.truth.newest;
-        match state.origin.number() {
+        match state.document.origin.number() {
             // "everything removed while an ADD is not configured yet": then the original has started from nothing.
             None => !is_known && self.is_somebody_unseen(),
             // "state, backup and lock text restored together within one boot": what is left of them is of one earlier moment, or
@@ -320,7 +320,7 @@ impl World {
     }
 
     /// The files as a call of this boot finds them.
-    fn view_of_boot(&self, disk: &Disk) -> Box<State> {
+    fn view_of_boot(&self, disk: &Disk) -> State {
         let files = MemoryNode::new(disk.clone(), self.now(), Evidence::default());
         view(&files, Some(&format!("boot-{}", self.boot))).unwrap()
     }
@@ -335,8 +335,9 @@ impl World {
                 .map(|(_, id)| id.to_owned())
         };
         let is_here = |id: String| id.starts_with(&format!("boot-{}\"", self.boot));
-        let is_of_boot = state.origin.is_ours() && boot(&text).is_none_or(is_here);
-        state.origin.number().filter(|_| is_of_boot).unwrap_or(0)
+        let origin = &state.document.origin;
+        let is_of_boot = origin.is_ours() && boot(&text).is_none_or(is_here);
+        origin.number().filter(|_| is_of_boot).unwrap_or(0)
     }
 
     /// The number of the last save that the record or the backup has.

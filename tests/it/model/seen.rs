@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use azure_vnet_ipam::ipam::{
-    Entry, Evidence, EvidenceList, Family, Inventory, Kernel, ListedPool, NetNs, Place, Routes,
-    UnreadablePart,
+    Entry, Evidence, EvidenceList, Family, Inventory, Ipam, Kernel, ListedPool, NetNs, Place,
+    Routes, UnreadablePart,
 };
-use azure_vnet_ipam::state::{Condition, State, StateFile, view};
+use azure_vnet_ipam::state::{Condition, Document, State, StateFile, view};
 use ipnet::IpNet;
 
 use super::events::{Answer, Blindness};
@@ -38,13 +38,13 @@ impl World {
     }
 
     /// The state file, if it is one.
-    pub(super) fn state(&self) -> Option<Box<State>> {
+    pub(super) fn state(&self) -> Option<Box<Document>> {
         let text = self.disk.text(StateFile::State).filter(|t| !t.is_empty())?;
-        State::parse(text, self.boot_id().as_deref(), self.now()).ok()
+        Document::parse(text, self.boot_id().as_deref(), self.now()).ok()
     }
 
     /// The state as the plugin finds it, with all that stands beside it.
-    pub(super) fn view(&self) -> Box<State> {
+    pub(super) fn view(&self) -> State {
         view(&self.files(), self.boot_id().as_deref()).unwrap()
     }
 
@@ -52,7 +52,7 @@ impl World {
     pub(super) fn is_whole(&self) -> bool {
         let state = self.view();
         matches!(state.condition, Condition::Ready)
-            && state.origin.is_ours()
+            && state.document.origin.is_ours()
             && !is_lost_on_disk(&state)
             && state.ipam().quarantine.is_none()
     }
@@ -168,19 +168,19 @@ impl World {
     /// The addresses that the state records as held.
     pub(super) fn held(&self) -> BTreeSet<IpAddr> {
         self.state()
-            .map(|state| held_in(&state))
+            .map(|document| held_in(document.ipam()))
             .unwrap_or_default()
     }
 
     /// The addresses that the plugin finds held: not those of an old copy, but those of the backup
     /// that replaces it.
     pub(super) fn found_held(&self) -> BTreeSet<IpAddr> {
-        held_in(&self.view())
+        held_in(self.view().ipam())
     }
 }
 
-fn held_in(state: &State) -> BTreeSet<IpAddr> {
-    let records = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
+fn held_in(ipam: &Ipam) -> BTreeSet<IpAddr> {
+    let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
     records
         .filter(|r| r.held().is_some())
         .map(|r| r.address())
