@@ -79,9 +79,9 @@ impl Call {
             previous,
             valid,
             attachment: Attachment {
-                network,
+                network: network.into(),
                 container_id: environment.container_id.clone(),
-                if_name: environment.if_name.clone(),
+                if_name: (&environment.if_name).into(),
             },
             netns: environment.netns.clone(),
             pod: environment.pod(),

@@ -7,6 +7,8 @@ use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
 pub use serde_json::Error;
 use serde_json::value::RawValue;
 
+use smol_str::SmolStr;
+
 use super::{Cursor, ParseError};
 
 /// Decodes bytes as UTF-8.
@@ -105,6 +107,7 @@ macro_rules! scalars {
 
 scalars! {
     String: |json: &mut Cursor<'de>| json.string().map(String::from),
+    SmolStr: |json: &mut Cursor<'de>| json.string().map(SmolStr::from),
     Cow<'de, str>: Cursor::string,
     bool: Cursor::any,
     u64: Cursor::unsigned,

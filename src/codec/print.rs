@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use smol_str::SmolStr;
+
 use super::{Out, go_json};
 
 /// The layout of an object or a list.
@@ -89,6 +91,7 @@ macro_rules! scalars {
 
 scalars! {
     String: go_json::string,
+    SmolStr: go_json::string,
     Cow<'_, str>: go_json::string,
     u64: |out, number: &u64| go_json::number(out, *number),
     i64: |out, number: &i64| go_json::number(out, *number),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::record::{FreedAddress, OperationRecord};
+use super::operation::{FreedAddress, OperationRecord};
 use super::totals::Totals;
 use crate::host::{Paths, ReadOutcome, RotatingFile, Timestamp, read_bounded, rotated_path};
 
@@ -156,6 +156,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::ipam::{Attachment, Holder};
 
     fn node(name: &str) -> (std::path::PathBuf, Paths) {
         let root = std::env::temp_dir().join(format!("events-{name}-{}", std::process::id()));
@@ -164,14 +165,23 @@ mod tests {
         (root, paths)
     }
 
+    fn holder(network: &str, container_id: &str, if_name: &str, pod: &str) -> Holder {
+        Holder {
+            attachment: Attachment {
+                network: network.into(),
+                container_id: container_id.to_owned(),
+                if_name: if_name.into(),
+            },
+            pod: Some(pod.to_owned()),
+            ..Holder::default()
+        }
+    }
+
     fn record(n: usize) -> OperationRecord {
         OperationRecord {
             time: "2026-11-20T21:09:39Z".into(),
             verb: "ADD".into(),
-            network: "azure".into(),
-            container_id: format!("{n:064}"),
-            if_name: "eth0".into(),
-            pod: Some("default/web".into()),
+            holder: holder("azure", &format!("{n:064}"), "eth0", "default/web"),
             addresses: vec!["10.224.0.5".parse().unwrap()],
             microseconds: 612,
             reclaimed: u64::from(n.is_multiple_of(100)),
@@ -210,12 +220,9 @@ mod tests {
             refresh_failed: true,
             microseconds: u64::MAX,
             code: u32::MAX,
-            network: long.clone(),
-            container_id: long.clone(),
-            pod: Some(long.clone()),
+            holder: holder(&long, &long, &long, &long),
             msg: long.clone(),
             by: Some(long.clone()),
-            if_name: long.clone(),
             verb: long.clone(),
             addresses: vec!["2001:db8:1234:1234:1234:1234:1234:1234".parse().unwrap(); 9],
             ..record(0)
@@ -268,8 +275,10 @@ mod tests {
     fn freed(n: usize, pod: &str) -> FreedAddress {
         FreedAddress {
             address: Some([10, 224, 0, u8::try_from(n).unwrap()].into()),
-            container: format!("{n:064}"),
-            pod: Some(pod.to_owned()),
+            holder: Holder {
+                pod: Some(pod.to_owned()),
+                ..Holder::from_container_id(&format!("{n:064}"))
+            },
         }
     }
 

@@ -6,9 +6,9 @@
 //! the counts of the files before it, so that counters never go back.
 
 mod history;
-mod record;
+mod operation;
 mod totals;
 
 pub use history::{History, MAX_RECORDS, parse};
-pub use record::{FreedAddress, OperationRecord};
+pub use operation::{FreedAddress, OperationRecord};
 pub use totals::{Count, DURATION_BOUNDS, Durations, Totals};

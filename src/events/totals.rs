@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::record::OperationRecord;
+use super::operation::OperationRecord;
 
 /// The upper bounds of the buckets of durations, in microseconds. A file may be older than this
 /// program, so a change of the bounds needs another key for the counts.

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::reader::{addresses, find_namespace, named_namespace, not_empty};
+use super::reader::{addresses, find_namespace, named_namespace};
 use crate::codec::{self, object};
 use crate::host::{
     Link, Paths, ReadOutcome, host_has, io_reason, links, links_named, read_bounded,
 };
-use crate::ipam::{Entry, EvidenceList, Kernel};
+use crate::ipam::{Attachment, Entry, EvidenceList, Holder, Kernel};
 
 /// Larger files are not read.
 const LIMIT: usize = 16 << 20;
@@ -80,7 +80,7 @@ fn to_entries(
     let found_by_path: BTreeSet<_> = entries
         .iter()
         .filter(|entry| entry.is_live)
-        .filter_map(|entry| entry.netns.as_ref()?.id)
+        .filter_map(|entry| entry.holder.netns.as_ref()?.id)
         .collect();
     for (entry, endpoint) in entries.iter_mut().zip(endpoints) {
         let Some(link) = links.iter().find(|link| link.name == endpoint.host_if_name) else {
@@ -97,7 +97,7 @@ fn to_entries(
         }
         entry.is_live = true;
         // The path of the namespace may have been removed already.
-        if let Some(netns) = &mut entry.netns
+        if let Some(netns) = &mut entry.holder.netns
             && netns.id.is_none()
         {
             netns.id = Some(*id);
@@ -216,11 +216,16 @@ impl Endpoint {
             .strip_prefix(start)
             .and_then(|rest| rest.strip_prefix('-'));
         Entry {
-            container_id: self.container_id.clone(),
-            network: not_empty(self.network.clone()),
-            if_name: if_name.map(str::to_owned).and_then(not_empty),
-            pod: self.pod_name(),
-            netns: named_namespace(self.netns.clone()),
+            holder: Holder {
+                attachment: Attachment {
+                    network: (&self.network).into(),
+                    container_id: self.container_id.clone(),
+                    if_name: if_name.unwrap_or_default().into(),
+                },
+                pod: self.pod_name(),
+                netns: named_namespace(self.netns.clone()),
+                ..Holder::default()
+            },
             addresses: self.addresses(),
             ..Entry::default()
         }
@@ -271,15 +276,16 @@ mod tests {
     #[test]
     fn interface_follows_the_start_of_the_container_id() {
         for (id, container_id, expected) in [
-            ("c1c1c1c1-eth0", "c1c1c1c1c1", Some("eth0")),
-            ("cnitool--eth0", "cnitool-0123", Some("eth0")),
-            ("c1-net-1", "c1", Some("net-1")),
-            ("c2c2c2c2-eth0", "c1c1c1c1c1", None),
+            ("c1c1c1c1-eth0", "c1c1c1c1c1", "eth0"),
+            ("cnitool--eth0", "cnitool-0123", "eth0"),
+            ("c1-net-1", "c1", "net-1"),
+            ("c2c2c2c2-eth0", "c1c1c1c1c1", ""),
         ] {
             let mut endpoint = parse(STATE.as_bytes()).unwrap().remove(0);
             endpoint.id = id.into();
             endpoint.container_id = container_id.into();
-            assert_eq!(endpoint.to_entry().if_name.as_deref(), expected, "{id}");
+            let holder = endpoint.to_entry().holder;
+            assert_eq!(holder.attachment.if_name, expected, "{id}");
         }
     }
 
@@ -287,9 +293,9 @@ mod tests {
     fn endpoint_is_live_while_its_namespace_exists() {
         let (root, paths, id) = node("live", "x");
         let mut kernel = Kernel::default();
-        let found = entry(&paths, &kernel, &[], false);
-        assert_eq!(found.if_name.as_deref(), Some("eth0"));
-        assert_eq!(found.pod.as_deref(), Some("default/web-0"));
+        let holder = entry(&paths, &kernel, &[], false).holder;
+        assert_eq!(holder.attachment.if_name, "eth0");
+        assert_eq!(holder.pod.as_deref(), Some("default/web-0"));
         let is_live = |kernel: &Kernel| entry(&paths, kernel, &[], false).is_live;
         assert!(!is_live(&kernel), "a file is not a namespace");
         kernel.namespaces.insert(id);
@@ -319,7 +325,7 @@ mod tests {
         };
         let found = entry(&paths, &kernel(&[]), std::slice::from_ref(&peer), false);
         assert!(found.is_live);
-        assert_eq!(found.netns.unwrap().id, Some(id));
+        assert_eq!(found.holder.netns.unwrap().id, Some(id));
         assert!(is_live(&kernel(&["10.224.0.5"]), &peer, false));
         assert!(!is_live(&kernel(&["10.224.0.6"]), &peer, false));
         assert!(!is_live(&kernel(&[]), &peer, true), "the successor's link");

@@ -17,10 +17,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::reader::{Progress, addresses, find_namespace, named_namespace, not_empty};
+use super::reader::{Progress, addresses, find_namespace, named_namespace};
 use crate::codec::{self, object};
 use crate::host::{Paths, ReadOutcome, boot_now, io_reason, read_bounded, wall_now};
-use crate::ipam::{Entry, EvidenceList, Kernel, Moment, UnreadablePart};
+use crate::ipam::{Attachment, Entry, EvidenceList, Holder, Kernel, Moment, UnreadablePart};
 
 /// Larger files are not read.
 const FILE_LIMIT: usize = 1 << 20;
@@ -52,7 +52,8 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
                 if let Some(mut entry) = parse(&bytes) {
                     entry.is_live = find_namespace(paths, kernel, &mut entry);
                     // libcni before version 1.2 does not write `netns`.
-                    entry.of_this_boot = entry.netns.is_none() && last_change(&path).is_some();
+                    entry.of_this_boot =
+                        entry.holder.netns.is_none() && last_change(&path).is_some();
                     entries.push(entry);
                     continue;
                 }
@@ -91,16 +92,26 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
         "" => cached.result = codec::parse(bytes).unwrap_or_default(),
         _ => return None,
     }
+    let network = if delegates(&cached.config) {
+        String::new()
+    } else {
+        cached.network_name.clone()
+    };
     let entry = Entry {
-        pod: cached.pod(),
-        container_id: cached.container_id,
-        network: not_empty(cached.network_name).filter(|_| !delegates(&cached.config)),
-        if_name: not_empty(cached.if_name),
-        netns: named_namespace(cached.netns),
+        holder: Holder {
+            pod: cached.pod(),
+            attachment: Attachment {
+                network: network.into(),
+                container_id: cached.container_id,
+                if_name: cached.if_name.into(),
+            },
+            netns: named_namespace(cached.netns),
+            ..Holder::default()
+        },
         addresses: cached.result.addresses(),
         ..Entry::default()
     };
-    (!entry.container_id.is_empty() || !entry.addresses.is_empty()).then_some(entry)
+    (!entry.holder.is_unknown() || !entry.addresses.is_empty()).then_some(entry)
 }
 
 /// Returns whether the plugins of a configuration, in base64, leave addresses to other plugins that
@@ -181,14 +192,19 @@ mod tests {
     #[test]
     fn current_format_is_read() {
         let json = br#"{"kind":"cniCacheV1","containerId":"c1","config":"e30=","ifName":"eth0","networkName":"a-b","netns":"/run/netns/x","cniArgs":[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE","default"],["K8S_POD_NAME","web-0"]],"result":{"cniVersion":"1.0.0","interfaces":[{"name":"eth0"}],"ips":[{"address":"10.1.0.5/16","interface":0},{"address":"fd00::5/64"}],"routes":[{"dst":"0.0.0.0/0"}]}}"#;
-        let entry = parse(json).unwrap();
-        assert_eq!(entry.container_id, "c1");
-        assert_eq!(entry.network.as_deref(), Some("a-b"));
-        assert_eq!(entry.if_name.as_deref(), Some("eth0"));
-        assert_eq!(entry.pod.as_deref(), Some("default/web-0"));
-        assert_eq!(&*entry.netns.unwrap().path, "/run/netns/x");
+        let Entry {
+            holder, addresses, ..
+        } = parse(json).unwrap();
+        let expected = Attachment {
+            network: "a-b".into(),
+            container_id: "c1".to_owned(),
+            if_name: "eth0".into(),
+        };
+        assert_eq!(holder.attachment, expected);
+        assert_eq!(holder.pod.as_deref(), Some("default/web-0"));
+        assert_eq!(&*holder.netns.unwrap().path, "/run/netns/x");
         assert_eq!(
-            entry.addresses,
+            addresses,
             ["10.1.0.5", "fd00::5"].map(|a| a.parse::<IpAddr>().unwrap())
         );
     }
@@ -218,8 +234,8 @@ mod tests {
             let json = format!(
                 r#"{{"kind":"cniCacheV1","containerId":"c1","config":"{encoded}","ifName":"eth0","networkName":"a"}}"#
             );
-            let entry = parse(json.as_bytes()).unwrap();
-            assert_eq!(entry.network.is_some(), is_known, "{config}");
+            let network = parse(json.as_bytes()).unwrap().holder.attachment.network;
+            assert_eq!(!network.is_empty(), is_known, "{config}");
         }
     }
 
@@ -230,7 +246,7 @@ mod tests {
         let within = br#"{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"a","result":{"cniVersion":"0.2.0","ip4":{"ip":"10.1.0.5/16"}}}"#;
         assert_eq!(parse(within).unwrap().addresses.len(), 1);
         let without = br#"{"kind":"cniCacheV1","containerId":"c1","ifName":"lo","networkName":"cni-loopback","result":null}"#;
-        assert_eq!(parse(without).unwrap().container_id, "c1");
+        assert_eq!(parse(without).unwrap().holder.container_id(), "c1");
     }
 
     #[test]

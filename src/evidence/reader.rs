@@ -84,7 +84,7 @@ pub(super) fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<IpAddr>
 /// The host's own namespace never belongs to an attachment. A process ID in the path may have been
 /// reused on the host or in another pod.
 pub(super) fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) -> bool {
-    let Some(netns) = &mut entry.netns else {
+    let Some(netns) = &mut entry.holder.netns else {
         return false;
     };
     // After its unmount and before its removal, the path of a namespace leads to an ordinary file.
@@ -146,12 +146,10 @@ mod tests {
             (file.to_str().unwrap(), false, true),
             ("/nonexistent/folder/file", false, true),
         ] {
-            let mut entry = Entry {
-                netns: named_namespace(path.to_owned()),
-                ..Entry::default()
-            };
+            let mut entry = Entry::default();
+            entry.holder.netns = named_namespace(path.to_owned());
             find_namespace(&paths, &kernel, &mut entry);
-            let netns = entry.netns.unwrap();
+            let netns = entry.holder.netns.unwrap();
             assert_eq!(netns.id, is_found.then_some(own), "{path}");
             assert_eq!(netns.cookie, cookie.filter(|_| is_found), "{path}");
             assert_eq!(entry.may_be_hidden, may_be_hidden, "{path}");
@@ -164,10 +162,8 @@ mod tests {
         let paths = Paths::new(None, "azure-vnet-ipam");
         let link = std::env::temp_dir().join(format!("namespace-loop-{}", std::process::id()));
         std::os::unix::fs::symlink(&link, &link).unwrap();
-        let mut entry = Entry {
-            netns: named_namespace(link.to_str().unwrap().to_owned()),
-            ..Entry::default()
-        };
+        let mut entry = Entry::default();
+        entry.holder.netns = named_namespace(link.to_str().unwrap().to_owned());
         assert!(find_namespace(&paths, &Kernel::default(), &mut entry));
         fs::remove_file(link).unwrap();
     }

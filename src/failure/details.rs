@@ -2,7 +2,7 @@
 //! the message.
 
 use crate::cni::{Backend, CallError, CniVersion, Code};
-use crate::ipam::{AGAIN, Holder, PoolCount, Refusal};
+use crate::ipam::{AGAIN, InUseBy, PoolCount, Refusal};
 
 /// The code and the details of an invalid call.
 pub(super) fn call_error(error: &CallError) -> (Code, String) {
@@ -138,11 +138,11 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
         Refusal::AddressNotFound { address } => {
             format!("{address:?} is in none of the pools that will do; `{program} show` lists them")
         }
-        Refusal::AddressInUse { address, holder } => {
-            let who = match holder {
-                Holder::Container(id) => format!("container {id} holds it"),
-                Holder::TheHost => "the host itself has it, or a route to it".to_owned(),
-                Holder::Unknown => "its holder is not known".to_owned(),
+        Refusal::AddressInUse { address, in_use_by } => {
+            let who = match in_use_by {
+                InUseBy::Container(id) => format!("container {id} holds it"),
+                InUseBy::TheHost => "the host itself has it, or a route to it".to_owned(),
+                InUseBy::Unknown => "its holder is not known".to_owned(),
             };
             format!("{who}; `{program} explain {address}` tells all about it")
         }

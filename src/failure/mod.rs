@@ -245,7 +245,7 @@ fn lock_error(error: &LockError, program: &str) -> (Code, String, String) {
 /// Returns why GC keeps a stale address.
 fn reason_to_keep(kept: &Judged) -> String {
     let candidate = &kept.candidate;
-    let container = candidate.held.owner.container_id().unwrap_or_default();
+    let container = candidate.held.holder.container_id();
     let reasons: Vec<String> = kept
         .judgement
         .reasons
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn refusals_name_a_command() {
-        use crate::ipam::{Holder, PoolCount};
+        use crate::ipam::{InUseBy, PoolCount};
         let address = "10.1.0.5".parse().unwrap();
         let count = |held, suspect, on_host, excluded| Refusal::Exhausted {
             pools: vec![PoolCount {
@@ -320,7 +320,7 @@ mod tests {
             },
             Refusal::AddressInUse {
                 address,
-                holder: Holder::Unknown,
+                in_use_by: InUseBy::Unknown,
             },
             Refusal::AddressInCooldown { address, left },
             Refusal::AddressExcluded { address },

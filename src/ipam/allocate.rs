@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::choose::Limits;
 use super::{
-    Claim, Grant, GrantKind, Held, Ipam, Moment, Owner, PoolSelector, Refusal, Usage, Wanted,
+    Grant, GrantKind, Held, Holder, Ipam, Moment, PoolSelector, Refusal, Usage, Wanted,
     WantedAddress,
 };
 
@@ -77,11 +77,12 @@ impl Ipam {
         let mut tombstones = self.tombstones.iter();
         let early_del = tombstones.position(|t| t.attachment == add.attachment);
         let held = Held {
-            owner: Owner::Attachment(Box::new(Claim {
-                pod: add.pod.as_deref().map(Into::into),
+            holder: Box::new(Holder {
+                attachment: add.attachment.clone(),
+                pod: add.pod.clone(),
                 netns: add.netns.clone(),
-                ..Claim::new(&add.attachment, generation)
-            })),
+                number: generation,
+            }),
             since: now,
             // Its DEL came first, and another one may never come.
             suspect: early_del.map(|n| self.tombstones.remove(n)).and(Some(now)),
@@ -112,7 +113,7 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::{allocate, attachment, pool, record, wanted_of, with_pools};
-    use crate::ipam::{Family, Free, Held, Owner, Pool, Record};
+    use crate::ipam::{Family, Free, Held, Holder, Pool, Record};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: Moment = Moment(1000 * SECOND);
@@ -167,7 +168,7 @@ mod tests {
     #[test]
     fn an_address_that_a_container_had_is_given_to_it_first() {
         let held = Usage::Held(Held {
-            owner: Owner::from_container_id("a"),
+            holder: Holder::from_container_id("a").into(),
             ..Held::default()
         });
         let left = |id: &str| {

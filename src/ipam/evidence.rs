@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{Claim, Moment, NetNs};
+use super::{Holder, Moment, NetNs};
 
 /// All evidence of one snapshot of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Evidence {
 /// The addresses that the kernel has configured in the network namespaces of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kernel {
-    /// Why not every namespace could be read, if so. No owner counts as dead then.
+    /// Why not every namespace could be read, if so. No holder counts as dead then.
     pub incomplete: Option<String>,
     /// Every address configured somewhere, and where.
     pub configured: BTreeMap<IpAddr, Place>,
@@ -40,7 +40,7 @@ pub struct Kernel {
     pub host: Option<(u64, u64)>,
     /// The namespaces that belong to other user namespaces and that nothing mounts.
     pub user_namespaces: BTreeSet<(u64, u64)>,
-    /// Paths of claims that lead to another namespace now, each with device and inode at the time of its ADD.
+    /// Paths of holders that lead to another namespace now, each with device and inode at the time of its ADD.
     pub moved_paths: BTreeSet<(Box<str>, (u64, u64))>,
 }
 
@@ -154,16 +154,8 @@ pub struct UnreadablePart {
 /// The entry of a list for one attachment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
-    /// The container.
-    pub container_id: String,
-    /// The network, where the list names it.
-    pub network: Option<String>,
-    /// The interface within the container, where the list names it.
-    pub if_name: Option<String>,
-    /// `namespace/name` of the pod, for people.
-    pub pod: Option<String>,
-    /// Its network namespace, where the list names it.
-    pub netns: Option<NetNs>,
+    /// The holder of its addresses, as far as the list names it.
+    pub holder: Holder,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// Whether its namespace still exists, or cannot be looked at. Otherwise the entry is no evidence.
@@ -171,7 +163,7 @@ pub struct Entry {
     /// Whether an entry without a namespace was written since the machine started.
     pub of_this_boot: bool,
     /// Whether an incomplete look may have missed its pod, though its path leads nowhere: the folder has no network namespace at all, as
-    /// in another mount namespace, or a link of its name is on the host. It tells no owner, as the pod may be another's by now.
+    /// in another mount namespace, or a link of its name is on the host. It tells no holder, as the pod may be another's by now.
     pub may_be_hidden: bool,
 }
 
@@ -179,7 +171,7 @@ impl Entry {
     /// Whether it is live, names a network namespace that the look may have missed, or names none and was written in this boot.
     pub(super) fn may_be_live(&self) -> bool {
         self.is_live
-            || match &self.netns {
+            || match &self.holder.netns {
                 Some(netns) => netns.id.is_some(),
                 None => self.of_this_boot,
             }
@@ -187,33 +179,12 @@ impl Entry {
 
     /// Whether it names no network namespace, and was written in this boot.
     pub(super) fn names_no_namespace(&self) -> bool {
-        self.netns.is_none() && self.of_this_boot
+        self.holder.netns.is_none() && self.of_this_boot
     }
 
     /// Whether it shows its addresses in use. After a look that is not complete, it need not be live.
     pub(super) fn counts(&self, is_complete: bool) -> bool {
         self.is_live || !is_complete && (self.may_be_live() || self.may_be_hidden)
-    }
-
-    /// Whether it names no other network or interface than the claim.
-    pub(super) fn agrees_with(&self, claim: &Claim) -> bool {
-        let agrees = |named: &Option<String>, claimed: &str| {
-            let named = named.as_deref();
-            named.is_none_or(|named| claimed.is_empty() || named == claimed)
-        };
-        agrees(&self.network, &claim.network) && agrees(&self.if_name, &claim.if_name)
-    }
-
-    /// The claim of the entry, if it names the interface.
-    pub(super) fn claim(&self, generation: u64) -> Option<Claim> {
-        Some(Claim {
-            container_id: self.container_id.as_str().into(),
-            network: self.network.as_deref().unwrap_or_default().into(),
-            if_name: self.if_name.as_deref()?.into(),
-            pod: self.pod.as_deref().map(Into::into),
-            netns: self.netns.clone(),
-            generation,
-        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Finds the user and the owner of an address in the evidence. A DEL by a wrong owner would free an address that another pod has, and
-//! an address without an owner may never be released.
+//! Finds the user and the holder of an address in the evidence. A DEL by a wrong holder would free an address that another pod has, and
+//! an address without a holder may never be released.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::evidence::{
     AZURE_VNET, Entry, Evidence, EvidenceList, Existence, Place, UnreadablePart,
 };
-use super::{Attachment, Claim, Free, Held, Ipam, Moment, NetNs, Owner};
+use super::{Attachment, Free, Held, Holder, Ipam, Moment, NetNs};
 
 /// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub struct EvidenceIndex<'a> {
     pub(super) unreadable_parts: BTreeMap<(&'static str, &'a str), &'a UnreadablePart>,
     /// The addresses of each attachment that are configured, or that the host has a route to.
     in_use: BTreeMap<Attachment, Vec<IpAddr>>,
-    /// The generation and the container of the newest claim to each network namespace, by device and inode.
-    newest_claims: BTreeMap<(u64, u64), (u64, Box<str>)>,
+    /// The number and the container of the newest holder with each network namespace, by device and inode.
+    newest_holders: BTreeMap<(u64, u64), (u64, String)>,
 }
 
 /// An entry, with the name of its list.
@@ -49,7 +49,7 @@ impl<'a> EvidenceIndex<'a> {
             by_container: BTreeMap::new(),
             unreadable_parts: BTreeMap::new(),
             in_use: BTreeMap::new(),
-            newest_claims: BTreeMap::new(),
+            newest_holders: BTreeMap::new(),
         };
         for (name, list) in evidence.lists() {
             let EvidenceList::Read { entries, doubtful } = list else {
@@ -70,31 +70,32 @@ impl<'a> EvidenceIndex<'a> {
                     of_address.push((name, entry));
                 }
                 if entry.is_live {
-                    let of_container = index.by_container.entry(&entry.container_id).or_default();
+                    let of_container = index
+                        .by_container
+                        .entry(entry.holder.container_id())
+                        .or_default();
                     of_container.push((name, entry));
                 }
             }
         }
         for (record, held) in ipam.pools().flat_map(|(_, _, pool)| pool.held()) {
-            let address = record.address();
-            if let Some(claim) = held.owner.claim()
-                && let Some(netns) = &claim.netns
+            let (address, holder) = (record.address(), &*held.holder);
+            if let Some(netns) = &holder.netns
                 && let Some(id) = netns.id
             {
-                // The namespace with this cookie cannot be a successor's, so no other claim counts as newer.
-                let generation = match evidence.kernel.existence(netns) {
+                // The namespace with this cookie cannot be a successor's, so no other holder counts as newer.
+                let number = match evidence.kernel.existence(netns) {
                     Existence::Certain => u64::MAX,
-                    Existence::Possible | Existence::None => claim.generation,
+                    Existence::Possible | Existence::None => holder.number,
                 };
-                let newest = index.newest_claims.entry(id).or_default();
-                if newest.1.is_empty() || newest.0 < generation {
-                    *newest = (generation, claim.container_id.clone());
+                let newest = index.newest_holders.entry(id).or_default();
+                if newest.1.is_empty() || newest.0 < number {
+                    *newest = (number, holder.container_id().to_owned());
                 }
             }
-            if index.kernel_has(address)
-                && let Some(attachment) = held.owner.attachment()
-            {
-                index.in_use.entry(attachment).or_default().push(address);
+            if holder.has_interface() && index.kernel_has(address) {
+                let of_attachment = index.in_use.entry(holder.attachment.clone());
+                of_attachment.or_default().push(address);
             }
         }
         index
@@ -125,28 +126,26 @@ impl<'a> EvidenceIndex<'a> {
     /// The live entries that are about the holder by its identity.
     pub(super) fn listed_by_identity<'b>(
         &'b self,
-        owner: &'b Owner,
+        holder: &'b Holder,
     ) -> impl Iterator<Item = &'b ListedEntry<'a>> {
-        let of_container = owner
-            .container_id()
-            .and_then(|id| self.by_container.get(id));
+        let of_container = self.by_container.get(holder.container_id());
         let of_container = of_container.into_iter().flatten();
-        of_container.filter(|(_, entry)| owner.claim().is_none_or(|claim| entry.agrees_with(claim)))
+        of_container.filter(|(_, entry)| entry.holder.agrees_with(holder))
     }
 
-    /// Whether another container came later into a network namespace with the device and inode of the claim's. The claim's is gone
+    /// Whether another container came later into a network namespace with the device and inode of the holder's. The holder's is gone
     /// then, as containers do not share one.
-    pub(super) fn is_superseded(&self, claim: &Claim) -> bool {
-        let id = claim.netns.as_ref().and_then(|netns| netns.id);
-        let newest = id.and_then(|id| self.newest_claims.get(&id));
-        newest.is_some_and(|(generation, container)| {
-            *generation > claim.generation && *container != claim.container_id
+    pub(super) fn is_superseded(&self, holder: &Holder) -> bool {
+        let id = holder.netns.as_ref().and_then(|netns| netns.id);
+        let newest = id.and_then(|id| self.newest_holders.get(&id));
+        newest.is_some_and(|(number, container)| {
+            *number > holder.number && container != holder.container_id()
         })
     }
 
     /// Another address of the attachment that is configured, or that the host has a route to.
-    pub(super) fn other_address(&self, address: IpAddr, owner: &Owner) -> Option<IpAddr> {
-        let addresses = self.in_use.get(&owner.attachment()?)?;
+    pub(super) fn other_address(&self, address: IpAddr, holder: &Holder) -> Option<IpAddr> {
+        let addresses = self.in_use.get(&holder.attachment)?;
         addresses.iter().copied().find(|other| *other != address)
     }
 
@@ -155,18 +154,18 @@ impl<'a> EvidenceIndex<'a> {
         self.by_address.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the holder is still the owner: the lists name it for the address. Its namespace proves nothing, as its teardown may have
+    /// Whether it is still the holder: the lists name it for the address. Its namespace proves nothing, as its teardown may have
     /// failed after its DEL.
     pub(super) fn confirms(&self, address: IpAddr, held: &Held) -> bool {
         let kernel = &self.evidence.kernel;
-        // After a complete look only an entry whose namespace exists confirms an owner.
+        // After a complete look only an entry whose namespace exists confirms a holder.
         let confirms = |entry: &&Entry| entry.is_live || kernel.incomplete.is_some();
-        let entries = self.owner_entries(address);
-        let is_theirs = |entry: &&Entry| held.owner.claim().is_none_or(|c| entry.agrees_with(c));
-        entries
-            .iter()
-            .all(|entry| confirms(entry) && is_theirs(entry))
-            && container_of(&entries).is_some_and(|id| held.owner.is_container(id))
+        let entries = self.holder_entries(address);
+        let is_theirs = |entry: &&Entry| entry.holder.agrees_with(&held.holder);
+        !entries.is_empty()
+            && entries
+                .iter()
+                .all(|entry| confirms(entry) && is_theirs(entry))
     }
 
     /// Whether another pod has the address than its holder, whom no entry names for it. In this boot the holder's network namespace is
@@ -179,49 +178,57 @@ impl<'a> EvidenceIndex<'a> {
         of_another_boot: bool,
     ) -> bool {
         let kernel = &self.evidence.kernel;
-        let entries = self.owner_entries(address);
+        let entries = self.holder_entries(address);
         let is_gone =
             |netns: &NetNs| netns.id.is_some() && kernel.existence(netns) == Existence::None;
-        // A generation is the boot clock in microseconds.
-        let is_newer = held.owner.generation() > Some(began.0 / 1000);
+        // A number is the boot clock in microseconds.
+        let is_newer = held.holder.number > began.0 / 1000;
         let has_gone = if of_another_boot {
             !entries.is_empty()
         } else {
-            !is_newer && held.owner.netns().is_some_and(is_gone)
+            !is_newer && held.holder.netns.as_ref().is_some_and(is_gone)
         };
-        let names_holder = |entry: &&Entry| held.owner.is_container(&entry.container_id);
+        let names_holder = |entry: &&Entry| held.holder.is_container(entry.holder.container_id());
         has_gone
             && kernel.incomplete.is_none()
             && self.user_of(address, true) == AddressUser::Pod
             && !entries.iter().any(names_holder)
     }
 
-    /// The owner of an address, if all entries that name one agree.
-    pub(super) fn owner(&self, address: IpAddr, generation: u64) -> Owner {
-        let Some(container_id) = container_of(&self.owner_entries(address)) else {
-            return Owner::Unknown;
+    /// The holder of an address, if all entries that name one agree.
+    pub(super) fn holder(&self, address: IpAddr, number: u64) -> Box<Holder> {
+        let Some(container_id) = container_of(&self.holder_entries(address)) else {
+            return Box::default();
         };
-        match self.claim_of(address, container_id, generation) {
-            Some(claim) => Owner::Attachment(Box::new(claim)),
-            None => Owner::Container(container_id.into()),
-        }
+        self.attachment_at(address, container_id, number)
+            .unwrap_or_else(|| Box::new(Holder::from_container_id(container_id)))
     }
 
-    /// The claim of this container on an address, if one of its entries names the interface and the others agree. The entries of
-    /// other containers do not count: the teardown of an earlier holder may still go on.
-    pub(super) fn claim_of(
+    /// The attachment of this container that has an address, if one of its entries names the interface and the others agree. The entries
+    /// of other containers do not count: the teardown of an earlier holder may still go on.
+    pub(super) fn attachment_at(
         &self,
         address: IpAddr,
         container_id: &str,
-        generation: u64,
-    ) -> Option<Claim> {
-        let mut entries = self.owner_entries(address);
-        entries.retain(|entry| *entry.container_id == *container_id);
-        let claims = entries.iter().filter_map(|entry| entry.claim(generation));
-        let claim =
-            claims.max_by_key(|claim| (!claim.network.is_empty(), claim.netns.is_some()))?;
-        let agree = entries.iter().all(|entry| entry.agrees_with(&claim));
-        agree.then_some(claim)
+        number: u64,
+    ) -> Option<Box<Holder>> {
+        let mut entries = self.holder_entries(address);
+        entries.retain(|entry| entry.holder.container_id() == container_id);
+        let named = entries.iter().map(|entry| &entry.holder);
+        let named = named.filter(|holder| holder.has_interface());
+        let found = named.max_by_key(|holder| {
+            (
+                !holder.attachment.network.is_empty(),
+                holder.netns.is_some(),
+            )
+        })?;
+        let agrees = |entry: &&Entry| entry.holder.agrees_with(found);
+        entries.iter().all(agrees).then(|| {
+            Box::new(Holder {
+                number,
+                ..found.clone()
+            })
+        })
     }
 
     /// Who uses an address by the kernel and the lists. With `all_of_this_boot`, an entry counts too that names no namespace and
@@ -262,7 +269,7 @@ impl<'a> EvidenceIndex<'a> {
             // Loopback and single links are not among those.
             && (is_configured || kernel.places(address).next().is_none())
             && entries.all(|(_, entry)| {
-                let netns = entry.netns.as_ref();
+                let netns = entry.holder.netns.as_ref();
                 let counts = entry.counts(is_complete)
                     || is_after_a_loss && entry.names_no_namespace();
                 // Its path has gone while the node was looked at.
@@ -273,27 +280,27 @@ impl<'a> EvidenceIndex<'a> {
             })
     }
 
-    /// Whether a DEL of the container may release the address while its owner is unknown: no evidence shows it in use, other than an
+    /// Whether a DEL of the container may release the address while its holder is unknown: no evidence shows it in use, other than an
     /// entry of the cache for this container. After an incomplete look, the lists must name this container and no other.
-    pub(super) fn may_release_ownerless(&self, address: IpAddr, container_id: &str) -> bool {
+    pub(super) fn may_release_orphaned(&self, address: IpAddr, container_id: &str) -> bool {
         if self.evidence.kernel.incomplete.is_some() {
-            return self.owner(address, 0).is_container(container_id);
+            return self.holder(address, 0).is_container(container_id);
         }
         let keeps = |(list, entry): &ListedEntry<'_>| {
-            *list == AZURE_VNET || entry.container_id != container_id
+            *list == AZURE_VNET || entry.holder.container_id() != container_id
         };
         !self.kernel_has(address)
             && !self.listed(address).any(keeps)
             && self.unreadable().is_empty()
     }
 
-    /// The entries that name the owner of an address. After a complete look these are the live entries; where there are none, entries
+    /// The entries that name the holder of an address. After a complete look these are the live entries; where there are none, entries
     /// without a namespace. After an incomplete look every entry counts that may be live.
-    fn owner_entries(&self, address: IpAddr) -> Vec<&'a Entry> {
+    fn holder_entries(&self, address: IpAddr) -> Vec<&'a Entry> {
         let is_complete = self.evidence.kernel.incomplete.is_none();
         let entries = self.naming(address).iter().map(|(_, entry)| *entry);
         let mut entries: Vec<&Entry> = entries
-            .filter(|entry| !entry.container_id.is_empty() && entry.may_be_live())
+            .filter(|entry| !entry.holder.is_unknown() && entry.may_be_live())
             .collect();
         if is_complete {
             let is_any_live = entries.iter().any(|entry| entry.is_live);
@@ -301,7 +308,7 @@ impl<'a> EvidenceIndex<'a> {
                 if is_any_live {
                     entry.is_live
                 } else {
-                    entry.netns.is_none()
+                    entry.holder.netns.is_none()
                 }
             });
         }
@@ -312,16 +319,15 @@ impl<'a> EvidenceIndex<'a> {
 /// The container that all of them name, if there are any.
 fn container_of<'a>(entries: &[&'a Entry]) -> Option<&'a str> {
     let first = entries.first()?;
-    let is_same = |other: &&Entry| other.container_id == first.container_id;
-    entries.iter().all(is_same).then_some(&first.container_id)
+    let container_id = first.holder.container_id();
+    let is_same = |other: &&Entry| other.holder.container_id() == container_id;
+    entries.iter().all(is_same).then_some(container_id)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{
-        attached, attachment, forget_claims, hold, holders, ip, shows, with_pools,
-    };
+    use crate::ipam::testing::{attached, forget_interfaces, hold, holders, ip, shows, with_pools};
     use crate::ipam::{EvidenceList, Moment, NetNs, Reason, Routes, Verdict};
 
     const V4: &str = "10.1.0.5";
@@ -342,14 +348,14 @@ mod tests {
         let id = matches!(netns, Netns::Exists | Netns::MayExist).then_some((4, 77));
         let path = !matches!(netns, Netns::Untold | Netns::Old);
         Entry {
-            container_id: (*container_id).into(),
-            network: Some("azure".into()),
-            if_name: Some("eth0".into()),
-            netns: path.then(|| NetNs {
-                path: "/run/netns/x".into(),
-                id,
-                cookie: None,
-            }),
+            holder: Holder {
+                netns: path.then(|| NetNs {
+                    path: "/run/netns/x".into(),
+                    id,
+                    cookie: None,
+                }),
+                ..attached(container_id, 0)
+            },
             addresses: vec![ip(V4)],
             is_live: matches!(netns, Netns::Exists),
             of_this_boot: matches!(netns, Netns::Untold),
@@ -367,50 +373,50 @@ mod tests {
         evidence
     }
 
-    fn owner(evidence: &Evidence) -> Owner {
-        EvidenceIndex::new(evidence, &Ipam::default()).owner(ip(V4), 7)
+    fn found(evidence: &Evidence) -> Holder {
+        *EvidenceIndex::new(evidence, &Ipam::default()).holder(ip(V4), 7)
     }
 
-    /// The owner in a complete look and in an incomplete one.
+    /// The holder in a complete look and in an incomplete one.
     #[track_caller]
-    fn assert_owners(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
+    fn assert_holders(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
         for (is_complete, expected) in [(true, complete), (false, incomplete)] {
-            let owner = owner(&evidence(is_complete, entries));
-            assert_eq!(owner.container_id().unwrap_or_default(), expected);
+            let holder = found(&evidence(is_complete, entries));
+            assert_eq!(holder.container_id(), expected);
         }
     }
 
     #[test]
-    fn the_owner_is_the_one_container_that_entries_name_which_may_stand() {
+    fn the_holder_is_the_one_container_that_entries_name_which_may_stand() {
         use Netns::{Exists, Gone, MayExist, Old, Untold};
         let (one, two) = ("c1", "c2");
-        assert_owners(&[(one, Exists)], one, one);
-        assert_owners(&[(one, MayExist)], "", one);
-        assert_owners(&[(one, Gone)], "", "");
-        assert_owners(&[(one, Untold)], one, one);
-        assert_owners(&[(one, Old)], "", "");
-        assert_owners(&[(one, Untold), (one, Exists)], one, one);
-        assert_owners(&[(one, Untold), (one, MayExist)], one, one);
-        assert_owners(&[(one, Gone), (two, Exists)], two, two);
-        assert_owners(&[(one, Untold), (two, Untold)], "", "");
-        assert_owners(&[(one, Exists), (two, Exists)], "", "");
+        assert_holders(&[(one, Exists)], one, one);
+        assert_holders(&[(one, MayExist)], "", one);
+        assert_holders(&[(one, Gone)], "", "");
+        assert_holders(&[(one, Untold)], one, one);
+        assert_holders(&[(one, Old)], "", "");
+        assert_holders(&[(one, Untold), (one, Exists)], one, one);
+        assert_holders(&[(one, Untold), (one, MayExist)], one, one);
+        assert_holders(&[(one, Gone), (two, Exists)], two, two);
+        assert_holders(&[(one, Untold), (two, Untold)], "", "");
+        assert_holders(&[(one, Exists), (two, Exists)], "", "");
         // A live entry is believed before one that only may be live.
-        assert_owners(&[(one, Untold), (two, Exists)], two, "");
-        assert_owners(&[("", Untold), (two, Exists)], two, two);
+        assert_holders(&[(one, Untold), (two, Exists)], two, "");
+        assert_holders(&[("", Untold), (two, Exists)], two, two);
     }
 
     #[test]
-    fn an_owner_is_outdated_only_where_the_node_shows_another_pod() {
+    fn a_holder_is_outdated_only_where_the_node_shows_another_pod() {
         let began = Moment(1_000_000);
-        let holder = |id, generation| Held {
-            owner: Owner::Attachment(Box::new(Claim {
+        let holder = |id, number| Held {
+            holder: Box::new(Holder {
                 netns: Some(NetNs {
                     path: "/run/netns/a".into(),
                     id,
                     cookie: None,
                 }),
-                ..Claim::new(&attachment("a", "eth0"), generation)
-            })),
+                ..attached("a", number)
+            }),
             ..Held::default()
         };
         let gone = || holder(Some((4, 5)), 1000);
@@ -446,7 +452,7 @@ mod tests {
                 "only a container",
                 &shown,
                 Held {
-                    owner: Owner::from_container_id("a"),
+                    holder: Holder::from_container_id("a").into(),
                     ..Held::default()
                 },
                 false,
@@ -487,33 +493,40 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_tell_different_networks_make_no_claim() {
+    fn entries_that_name_different_networks_show_only_the_container() {
         let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
-        assert_eq!(owner(&evidence).claim().unwrap().generation, 7);
+        assert_eq!(found(&evidence).number, 7);
         if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
-            entries.last_mut().unwrap().network = Some("other".into());
+            let last = entries.last_mut().unwrap();
+            last.holder.attachment.network = "other".into();
         }
-        assert_eq!(owner(&evidence), Owner::from_container_id("c1"));
+        assert_eq!(found(&evidence), Holder::from_container_id("c1"));
     }
 
     #[test]
     fn an_entry_without_network_agrees_with_every_network() {
-        let claim = |without: &[usize]| {
+        let without_network = |without: &[usize]| {
             let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
             if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
-                without.iter().for_each(|n| entries[*n].network = None);
+                for n in without {
+                    entries[*n].holder.attachment.network = "".into();
+                }
             }
-            owner(&evidence).claim().unwrap().clone()
+            found(&evidence)
         };
-        let networks = [&[0][..], &[1], &[0, 1]].map(|without| claim(without).network);
-        assert_eq!(networks.each_ref().map(|n| &**n), ["azure", "azure", ""]);
+        let networks = [&[0][..], &[1], &[0, 1]].map(|n| without_network(n).attachment.network);
+        assert_eq!(networks, ["azure", "azure", ""]);
         let named = evidence(true, &[("c1", Netns::Exists)]);
-        assert!(named.cache.entries()[0].agrees_with(&claim(&[0, 1])));
+        assert!(
+            named.cache.entries()[0]
+                .holder
+                .agrees_with(&without_network(&[0, 1]))
+        );
     }
 
     #[test]
     fn a_holder_is_not_confirmed_by_an_entry_without_namespace_unless_the_look_is_incomplete() {
-        for (is_complete, entries, owner, expected) in [
+        for (is_complete, entries, container_id, expected) in [
             (true, &[("c1", Netns::Exists)][..], "c1", true),
             (true, &[("c1", Netns::Untold)], "c1", false),
             (false, &[("c1", Netns::Untold)], "c1", true),
@@ -522,7 +535,7 @@ mod tests {
             (true, &[], "", false),
         ] {
             let held = Held {
-                owner: Owner::from_container_id(owner),
+                holder: Holder::from_container_id(container_id).into(),
                 ..Held::default()
             };
             let evidence = evidence(is_complete, entries);
@@ -582,7 +595,7 @@ mod tests {
         }
         // A record of the original has no attachment.
         let mut ipam = two_pods();
-        forget_claims(&mut ipam);
+        forget_interfaces(&mut ipam);
         let candidates = ipam.candidates(|_, _, _| true, NOW);
         ipam.reclaim(candidates, &shows(&[V4]), NOW);
         assert_eq!(holders(&ipam), "10.1.0.5=c1");

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use super::choose::Limits;
 use super::{
-    Attachment, Holder, Ipam, Owner, Pool, PoolCount, PoolSelector, Refusal, Space, Usage, Wanted,
-    WantedAddress,
+    Attachment, Holder, InUseBy, Ipam, Pool, PoolCount, PoolSelector, Refusal, Space, Usage,
+    Wanted, WantedAddress,
 };
 use crate::codec::named_address;
 
@@ -84,7 +84,7 @@ impl Space {
         let is_listed = |key: &IpAddr| pools.iter().any(|(_, pool)| pool.record(key).is_some());
         self.pools.iter().find_map(|(pool_key, pool)| {
             let (record, _) = pool.held().find(|(record, held)| {
-                held.owner.is_attachment(attachment)
+                held.holder.is_attachment(attachment)
                     && wanted.is_none_or(|wanted| wanted == record.key)
                     && is_listed(&record.key)
             })?;
@@ -159,22 +159,22 @@ impl Pool {
             address: address.to_owned(),
         })?;
         let key = record.key;
-        let in_use = |holder| Refusal::AddressInUse {
+        let in_use = |in_use_by| Refusal::AddressInUse {
             address: key,
-            holder,
+            in_use_by,
         };
         let address = record.address();
         match &record.usage {
-            Usage::Held(held) if held.owner.is_attachment(attachment) => Ok(key),
-            Usage::Held(held) => Err(in_use(match held.owner.container_id() {
-                Some(id) => Holder::Container(id.to_owned()),
-                None => Holder::Unknown,
+            Usage::Held(held) if held.holder.is_attachment(attachment) => Ok(key),
+            Usage::Held(held) => Err(in_use(match held.holder.container_id() {
+                "" => InUseBy::Unknown,
+                id => InUseBy::Container(id.to_owned()),
             })),
             Usage::Free(_) if limits.exclude(&address) => {
                 Err(Refusal::AddressExcluded { address: key })
             }
-            Usage::Free(_) if limits.on_host.contains(&address) => Err(in_use(Holder::TheHost)),
-            Usage::Free(_) if limits.forbid(&address) => Err(in_use(Holder::Unknown)),
+            Usage::Free(_) if limits.on_host.contains(&address) => Err(in_use(InUseBy::TheHost)),
+            Usage::Free(_) if limits.forbid(&address) => Err(in_use(InUseBy::Unknown)),
             Usage::Free(free) => match limits.cooldown_left(free) {
                 Some(left) => Err(Refusal::AddressInCooldown { address: key, left }),
                 None => Ok(key),
@@ -186,8 +186,8 @@ impl Pool {
     fn find_held_by(&self, attachment: &Attachment) -> Option<IpAddr> {
         let its = self
             .held()
-            .filter(|(_, held)| held.owner.is_attachment(attachment));
-        let first = its.min_by_key(|(_, held)| held.owner.claim().is_none());
+            .filter(|(_, held)| held.holder.is_attachment(attachment));
+        let first = its.min_by_key(|(_, held)| !held.holder.has_interface());
         first.map(|(record, _)| record.key)
     }
 
@@ -226,7 +226,7 @@ pub enum CheckFailure {
 
 impl Ipam {
     /// Compares the records with the addresses in the result of `attachment`. Only addresses in our pools are checked. Without a
-    /// result, the attachment must hold any address. An address of an unknown owner may be this attachment's.
+    /// result, the attachment must hold any address. An address of an unknown holder may be this attachment's.
     ///
     /// # Errors
     /// The first address that it does not hold.
@@ -237,7 +237,7 @@ impl Ipam {
     ) -> Result<(), CheckFailure> {
         let holds_any = self
             .holders()
-            .any(|held| held.owner.is_attachment(attachment));
+            .any(|held| held.holder.is_attachment(attachment));
         let Some(expected) = expected else {
             return holds_any.then_some(()).ok_or(CheckFailure::Nothing);
         };
@@ -249,15 +249,19 @@ impl Ipam {
             let ours: Vec<_> = ours.map(|(_, _, pool)| pool).collect();
             let records = ours.iter().flat_map(|pool| &pool.records);
             let records = records.filter(|record| record.address() == address);
-            let owners = records.filter_map(|record| Some(&record.held()?.owner));
-            let owners: Vec<_> = owners.collect();
-            let may_be_its = |owner: &&Owner| owner.is_attachment(attachment) || owner.is_unknown();
-            if ours.is_empty() || owners.iter().any(may_be_its) {
+            let holders: Vec<&Holder> = records
+                .filter_map(|record| Some(&*record.held()?.holder))
+                .collect();
+            let may_be_its =
+                |holder: &&Holder| holder.is_attachment(attachment) || holder.is_unknown();
+            if ours.is_empty() || holders.iter().any(may_be_its) {
                 continue;
             }
-            let holder = owners.first().and_then(|owner| owner.container_id());
-            return Err(match holder.map(str::to_owned) {
-                Some(holder) => CheckFailure::Others { address, holder },
+            return Err(match holders.first() {
+                Some(holder) => CheckFailure::Others {
+                    address,
+                    holder: holder.container_id().to_owned(),
+                },
                 None if holds_any => CheckFailure::Free { address },
                 None => CheckFailure::Nothing,
             });
@@ -277,10 +281,10 @@ mod tests {
         // .8 is free.
         let all: &[&str] = &["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"];
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, all)]);
-        let old = Owner::from_container_id("c2");
-        let owners = [attached("c1", 0), old, Owner::Unknown];
-        for (address, owner) in all.iter().zip(owners) {
-            hold(&mut ipam, address, owner, Moment(0));
+        let old = Holder::from_container_id("c2");
+        let holders = [attached("c1", 0), old, Holder::default()];
+        for (address, holder) in all.iter().zip(holders) {
+            hold(&mut ipam, address, holder, Moment(0));
         }
         let free = |address| {
             Err(CheckFailure::Free {

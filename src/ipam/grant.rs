@@ -23,7 +23,7 @@ pub struct Grant {
     pub gateway: Option<IpAddr>,
     /// Whether it is new or renewed.
     pub kind: GrantKind,
-    /// The generation of the claim.
+    /// The number of the ADD: [`Holder::number`](super::Holder::number).
     pub generation: u64,
 }
 
@@ -91,8 +91,8 @@ pub enum Refusal {
     AddressInUse {
         /// The address.
         address: IpAddr,
-        /// Its holder.
-        holder: Holder,
+        /// Who has it.
+        in_use_by: InUseBy,
     },
     /// The requested address is in its cooldown.
     #[error("{}: Address {address} was released a moment ago, and is in cooldown for {} s more", ADDRESS_STAGE, left.as_millis().div_ceil(1000))]
@@ -130,14 +130,14 @@ pub enum Refusal {
     },
 }
 
-/// The holder of an address that another attachment requests.
+/// Who has an address that another attachment requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum InUseBy {
     /// The container of this ID.
     Container(String),
     /// The host itself, or a destination that the host routes to.
     TheHost,
-    /// An unknown owner.
+    /// An unknown holder.
     Unknown,
 }
 
@@ -149,7 +149,7 @@ pub struct PoolCount {
     pub subnet: String,
     /// Held addresses.
     pub held: usize,
-    /// Held addresses without evidence of their owner, which must not be freed yet.
+    /// Held addresses without evidence of their holder, which must not be freed yet.
     pub suspect: usize,
     /// Free addresses that the host has.
     pub on_host: usize,

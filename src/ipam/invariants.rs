@@ -25,15 +25,15 @@ pub enum Violation {
         /// The later of the two.
         address: IpAddr,
     },
-    /// A claim from the future.
-    #[error("{address} in pool {pool} was claimed in generation {claimed}, past the present one")]
+    /// A holder from the future.
+    #[error("{address} in pool {pool} is held since number {number}, past the present one")]
     Generation {
         /// Subnet text of the pool.
         pool: String,
         /// The address.
         address: IpAddr,
-        /// The claim's generation.
-        claimed: u64,
+        /// The holder's number.
+        number: u64,
     },
 }
 
@@ -54,13 +54,11 @@ impl Ipam {
                 }
             }
             for (record, held) in pool.held() {
-                if let Some(claimed) = held.owner.generation()
-                    && claimed > self.generation
-                {
+                if held.holder.number > self.generation {
                     found.push(Violation::Generation {
                         pool: name.to_owned(),
                         address: record.address(),
-                        claimed,
+                        number: held.holder.number,
                     });
                 }
             }
@@ -90,19 +88,19 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::attached;
-    use crate::ipam::{Held, Owner, Pool, Record, Space, Usage};
+    use crate::ipam::{Held, Holder, Pool, Record, Space, Usage};
 
     /// A record that is held, with the address that it names beside its key.
     fn held(key: &str, addr: &str, generation: Option<u64>) -> Record {
-        let owner = match generation {
+        let holder = match generation {
             Some(generation) => attached("a", generation),
-            None => Owner::from_container_id("a"),
+            None => Holder::from_container_id("a"),
         };
         Record {
             key: key.parse().unwrap(),
             addr: addr.parse().ok(),
             usage: Usage::Held(Held {
-                owner,
+                holder: holder.into(),
                 ..Held::default()
             }),
         }
@@ -158,7 +156,7 @@ mod tests {
                     (wide, record(at, "")),
                     (narrow, held("10.0.1.6", "", Some(8))),
                 ],
-                "10.0.1.6 in pool 10.0.1.0/24 was claimed in generation 8, past the present one",
+                "10.0.1.6 in pool 10.0.1.0/24 is held since number 8, past the present one",
             ),
         ] {
             let mut space = Space::default();

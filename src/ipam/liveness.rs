@@ -1,4 +1,4 @@
-//! Decides whether the owner of an address is alive.
+//! Decides whether the holder of an address is alive.
 //!
 //! Every plugin that frees addresses by itself has freed a live one at least once, because it took absence from one list for
 //! death. Here evidence can only keep a record. Evidence that exists but cannot be read keeps it too. A record without any evidence
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::evidence::{EvidenceList, Existence, Place, Routes};
-use super::{EvidenceIndex, Held, Moment, Owner};
+use super::{EvidenceIndex, Held, Holder, Moment};
 
 /// Younger records may belong to an ADD that has not finished.
 pub const GRACE: Duration = Duration::from_secs(15 * 60);
@@ -17,7 +17,7 @@ pub const AGAIN: Duration = Duration::from_secs(60);
 /// One snapshot without evidence is enough for records of this age.
 pub const OLD: Duration = Duration::from_secs(60 * 60);
 
-/// The verdict on the owner of a record, with its reasons.
+/// The verdict on the holder of a record, with its reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
     /// The outcome.
@@ -86,7 +86,7 @@ impl EvidenceIndex<'_> {
             return judgement(Verdict::Alive, evidence);
         }
         let mut vetoes = self.unreadable();
-        vetoes.extend(self.doubtful(&held.owner, now));
+        vetoes.extend(self.doubtful(&held.holder, now));
         vetoes.extend(self.place(address).cloned().map(Reason::Configured));
         let age = now.since(held.since);
         if age < GRACE {
@@ -107,18 +107,17 @@ impl EvidenceIndex<'_> {
         let place = self.place(address);
         let place = place.filter(|place| !matches!(place, Place::OfUser(_)));
         let mut found: Vec<_> = place.cloned().map(Reason::Configured).into_iter().collect();
-        if let Some(claim) = held.owner.claim()
-            && let Some(netns) = &claim.netns
+        if let Some(netns) = &held.holder.netns
             && match self.evidence.kernel.existence(netns) {
                 Existence::Certain => true,
-                Existence::Possible => !self.is_superseded(claim),
+                Existence::Possible => !self.is_superseded(&held.holder),
                 Existence::None => false,
             }
         {
             found.push(Reason::NamespaceExists(netns.path.to_string()));
         }
         for (name, _) in self.evidence.lists() {
-            let by_identity = self.listed_by_identity(&held.owner);
+            let by_identity = self.listed_by_identity(&held.holder);
             let mut entries = self.listed(address).chain(by_identity);
             if entries.any(|(list, _)| *list == name) {
                 found.push(Reason::Listed(name));
@@ -135,8 +134,9 @@ impl EvidenceIndex<'_> {
         let mut vetoes: Vec<_> = place.into_iter().collect();
         vetoes.extend(self.host_evidence(address, held));
         for (list, entry) in self.listed(address) {
-            if !held.owner.is_container(&entry.container_id) {
-                let container = entry.container_id.clone();
+            let container = entry.holder.container_id();
+            if !held.holder.is_container(container) {
+                let container = container.to_owned();
                 vetoes.push(Reason::ListedForAnother(list, container));
             }
         }
@@ -155,7 +155,7 @@ impl EvidenceIndex<'_> {
     fn host_evidence(&self, address: IpAddr, held: &Held) -> impl Iterator<Item = Reason> {
         let has_route = self.evidence.routes.contains(address);
         let route = has_route.then_some(Reason::HostRoute);
-        let other = self.other_address(address, &held.owner);
+        let other = self.other_address(address, &held.holder);
         route.into_iter().chain(other.map(Reason::OtherAddress))
     }
 
@@ -177,20 +177,20 @@ impl EvidenceIndex<'_> {
         vetoes
     }
 
-    /// The parts of lists that cannot be read and may be about the owner.
+    /// The parts of lists that cannot be read and may be about the holder.
     ///
-    /// For an unknown owner these are the parts that changed in this boot and less than [`OLD`] ago. libcni fails the ADD whose
+    /// For an unknown holder these are the parts that changed in this boot and less than [`OLD`] ago. libcni fails the ADD whose
     /// result it cannot write, and the runtime removes that pod. So a part that stays unreadable is no running pod's; it must not
-    /// keep all records of unknown owners for good.
-    fn doubtful(&self, owner: &Owner, now: Moment) -> Vec<Reason> {
-        let id = owner.container_id().unwrap_or_default();
+    /// keep all records of unknown holders for good.
+    fn doubtful(&self, holder: &Holder, now: Moment) -> Vec<Reason> {
+        let id = holder.container_id();
         let may_be_running =
             |changed: Option<Moment>| changed.is_some_and(|at| now.since(at) < OLD);
         let vetoes = self.evidence.lists().into_iter().filter_map(|(list, _)| {
             let ((of, end), part) = self.unreadable_parts.range((list, id)..).next()?;
             let counts = *of == list
                 && end.starts_with(id)
-                && (!owner.is_unknown() || may_be_running(part.changed));
+                && (!holder.is_unknown() || may_be_running(part.changed));
             counts.then(|| Reason::Unreadable(list, part.name.clone()))
         });
         vetoes.collect()
@@ -214,16 +214,16 @@ mod tests {
 
     /// A holder of this age, found without evidence this long ago.
     fn holder(age: Duration, suspect: Option<Duration>) -> Held {
-        let mut owner = attached("c1", 1);
-        if let Owner::Attachment(claim) = &mut owner {
-            claim.netns = Some(NetNs {
-                path: "/run/netns/x".into(),
-                id: Some((4, 77)),
-                cookie: None,
-            });
-        }
+        let netns = NetNs {
+            path: "/run/netns/x".into(),
+            id: Some((4, 77)),
+            cookie: None,
+        };
         Held {
-            owner,
+            holder: Box::new(Holder {
+                netns: Some(netns),
+                ..attached("c1", 1)
+            }),
             since: ago(age),
             suspect: suspect.map(ago),
             unlisted: false,
@@ -239,9 +239,7 @@ mod tests {
 
     fn entry(change: impl FnOnce(&mut Entry)) -> Entry {
         let mut entry = Entry {
-            container_id: "c1".into(),
-            network: Some("azure".into()),
-            if_name: Some("eth0".into()),
+            holder: attached("c1", 0),
             is_live: true,
             ..Entry::default()
         };
@@ -257,7 +255,7 @@ mod tests {
     fn nothing() -> Evidence {
         let other = ip("10.1.0.99");
         let others = entry(|e| {
-            e.container_id = "o".into();
+            e.holder.attachment.container_id = "o".into();
             e.addresses = vec![other];
         });
         let place = Place::Namespace("/run/netns/o".into());
@@ -363,7 +361,7 @@ mod tests {
     #[test]
     fn an_entry_is_evidence_by_address_or_identity_while_the_namespace_exists() {
         let by_address = entry(|e| {
-            e.container_id = "else".into();
+            e.holder.attachment.container_id = "else".into();
             e.addresses = vec![ip(ADDRESS)];
         });
         let gone = Entry {
@@ -373,13 +371,28 @@ mod tests {
         for (entry, expected) in [
             (entry(|_| {}), Verdict::Alive),
             (by_address, Verdict::Alive),
-            (entry(|e| e.network = None), Verdict::Alive),
-            (entry(|e| e.if_name = None), Verdict::Alive),
+            (
+                entry(|e| e.holder.attachment.network = "".into()),
+                Verdict::Alive,
+            ),
+            (
+                entry(|e| e.holder.attachment.if_name = "".into()),
+                Verdict::Alive,
+            ),
             (entry(|e| e.is_live = false), Verdict::Dead),
             (gone, Verdict::Dead),
-            (entry(|e| e.container_id = "c2".into()), Verdict::Dead),
-            (entry(|e| e.if_name = Some("net1".into())), Verdict::Dead),
-            (entry(|e| e.network = Some("other".into())), Verdict::Dead),
+            (
+                entry(|e| e.holder.attachment.container_id = "c2".into()),
+                Verdict::Dead,
+            ),
+            (
+                entry(|e| e.holder.attachment.if_name = "net1".into()),
+                Verdict::Dead,
+            ),
+            (
+                entry(|e| e.holder.attachment.network = "other".into()),
+                Verdict::Dead,
+            ),
         ] {
             let list = read(vec![entry.clone()], vec![]);
             let in_cache = turned(|e| e.cache = list.clone()).verdict;
@@ -390,9 +403,9 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_part_may_be_about_unknown_owner_for_an_hour_in_its_boot() {
+    fn unreadable_part_may_be_about_unknown_holder_for_an_hour_in_its_boot() {
         let held = Held {
-            owner: Owner::Unknown,
+            holder: Box::default(),
             ..holder(LONG_AGO, Some(AGAIN))
         };
         for (changed, expected) in [
@@ -406,12 +419,15 @@ mod tests {
             let mut evidence = nothing();
             evidence.cache = read(vec![], parts);
             assert_eq!(verdict(&held, &evidence), expected, "{changed:?}");
-            // The owner in its name is known, so that the part may always be about it.
+            // The holder in its name is known, so that the part may always be about it.
             let known = holder(LONG_AGO, Some(AGAIN));
             assert_eq!(verdict(&known, &evidence), Verdict::Undecided);
         }
         let mut evidence = nothing();
-        evidence.cache = read(vec![entry(|e| e.container_id = "".into())], vec![]);
+        evidence.cache = read(
+            vec![entry(|e| e.holder.attachment.container_id = "".into())],
+            vec![],
+        );
         assert_eq!(verdict(&held, &evidence), Verdict::Dead, "no container");
     }
 
@@ -430,9 +446,7 @@ mod tests {
             ("none, moved", None, None, moved, Verdict::Dead),
         ] {
             let mut held = holder(LONG_AGO, Some(AGAIN));
-            if let Owner::Attachment(claim) = &mut held.owner {
-                claim.netns.as_mut().unwrap().cookie = recorded;
-            }
+            held.holder.netns.as_mut().unwrap().cookie = recorded;
             let mut evidence = nothing();
             let kernel = &mut evidence.kernel;
             kernel.namespaces.insert((4, 77));
@@ -455,11 +469,11 @@ mod tests {
             ("c1", 2, Verdict::Alive),
         ] {
             let mut ipam = with_pools(&[("10.1.0.0/16", 0, &[ADDRESS, "10.1.0.6"])]);
-            hold(&mut ipam, ADDRESS, held.owner.clone(), held.since);
-            let mut other = attached(container, generation);
-            if let Owner::Attachment(claim) = &mut other {
-                claim.netns = held.owner.netns().cloned();
-            }
+            hold(&mut ipam, ADDRESS, Holder::clone(&held.holder), held.since);
+            let other = Holder {
+                netns: held.holder.netns.clone(),
+                ..attached(container, generation)
+            };
             hold(&mut ipam, "10.1.0.6", other, held.since);
             let index = EvidenceIndex::new(&evidence, &ipam);
             let found = index.judge(ip(ADDRESS), &held, NOW).verdict;

@@ -14,8 +14,8 @@ use super::{Free, Held, Moment, Record, Tombstone, Usage, by_text};
 pub struct Ipam {
     /// Address spaces by name; the sources fill `local` only.
     pub spaces: BTreeMap<String, Space>,
-    /// The number of the save: the boot clock in microseconds, raised above every number that was seen. Each claim has the number of its
-    /// grant, which tells "still the same grant" from "granted again".
+    /// The number of the save: the boot clock in microseconds, raised above every number that was seen. Each holder has the number of its
+    /// ADD, which tells "still the same grant" from "granted again".
     pub generation: u64,
     /// The end of the quarantine after a lost state. Until then an ADD gets only what it holds, because another ADD may be about to
     /// configure an address of which no record is left.

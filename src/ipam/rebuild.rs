@@ -5,19 +5,19 @@ use std::net::IpAddr;
 
 use super::evidence::Evidence;
 use super::evidence_index::{AddressUser, EvidenceIndex};
-use super::{Attachment, Held, Ipam, Moment, Owner, Record, Usage};
+use super::{Attachment, Held, Holder, Ipam, Moment, Record, Usage};
 
 impl Ipam {
-    /// Holds every free address that the kernel or a list shows in use by a pod, with its owner where the lists agree on one. What the
+    /// Holds every free address that the kernel or a list shows in use by a pod, with its holder where the lists agree on one. What the
     /// host itself has is only marked. A released address stays free while only the network namespace of its former holder has it.
     /// Entries of this boot that name no namespace hold what was not released since; after a loss, everything, as nothing else may tell
-    /// of a pod whose address the kernel does not show. Returns the addresses and their owners.
+    /// of a pod whose address the kernel does not show. Returns the addresses and their holders.
     pub fn hold_evident(
         &mut self,
         evidence: &Evidence,
         now: Moment,
         is_after_a_loss: bool,
-    ) -> Vec<(IpAddr, Owner)> {
+    ) -> Vec<(IpAddr, Box<Holder>)> {
         let generation = self.generation + 1;
         // An address that two pools list has one holder.
         let mut held = self.held_addresses();
@@ -32,13 +32,13 @@ impl Ipam {
                 AddressUser::Pod if index.is_left_over(address, free, now, is_after_a_loss) => {}
                 AddressUser::Pod => {
                     if held.insert(address) {
-                        let owner = index.owner(address, generation);
+                        let holder = index.holder(address, generation);
                         *usage = Usage::Held(Held {
-                            owner: owner.clone(),
+                            holder: holder.clone(),
                             since: now,
                             ..Held::default()
                         });
-                        found.push((address, owner));
+                        found.push((address, holder));
                     }
                 }
             }
@@ -49,30 +49,30 @@ impl Ipam {
         found
     }
 
-    /// Replaces the owners that the node does not confirm by those that the lists agree on. In an old copy of the state an address may
+    /// Replaces the holders that the node does not confirm by those that the lists agree on. In an old copy of the state an address may
     /// stand for somebody who has gone, and whose late DEL would free what another has by now. It stays held all the same.
     /// The new holder is as old as this look.
-    pub fn confirm_owners(&mut self, evidence: &Evidence, now: Moment) {
-        self.replace_owners(evidence, now, |index, address, held| {
+    pub fn confirm_holders(&mut self, evidence: &Evidence, now: Moment) {
+        self.replace_holders(evidence, now, |index, address, held| {
             !index.confirms(address, held)
         });
     }
 
-    /// Replaces the owners that a look, which began at a moment, contradicts: those of an old copy of the state, which nothing proves to
+    /// Replaces the holders that a look, which began at a moment, contradicts: those of an old copy of the state, which nothing proves to
     /// be old.
-    pub fn replace_outdated_owners(
+    pub fn replace_outdated_holders(
         &mut self,
         evidence: &Evidence,
         began: Moment,
         now: Moment,
         of_another_boot: bool,
     ) {
-        self.replace_owners(evidence, now, |index, address, held| {
+        self.replace_holders(evidence, now, |index, address, held| {
             index.is_outdated(address, held, began, of_another_boot)
         });
     }
 
-    fn replace_owners(
+    fn replace_holders(
         &mut self,
         evidence: &Evidence,
         now: Moment,
@@ -82,15 +82,15 @@ impl Ipam {
         let generation = self.generation;
         for (address, held) in self.holders_mut() {
             if is_wrong(&index, address, held) {
-                let mut owner = index.owner(address, generation);
+                let mut holder = index.holder(address, generation);
                 // An entry may name no namespace. The record of the same container has it.
-                if owner.container_id() == held.owner.container_id()
-                    && let Owner::Attachment(claim) = &mut owner
-                    && claim.netns.is_none()
+                if holder.container_id() == held.holder.container_id()
+                    && holder.has_interface()
+                    && holder.netns.is_none()
                 {
-                    claim.netns = held.owner.netns().cloned();
+                    holder.netns = held.holder.netns.take();
                 }
-                held.owner = owner;
+                held.holder = holder;
                 (held.since, held.suspect) = (now, None);
             }
         }
@@ -107,28 +107,30 @@ impl Ipam {
     }
 
     /// Whether the attachment's container holds an address whose interface is not known.
-    pub fn is_claimless(&self, attachment: &Attachment) -> bool {
-        self.holders().any(
-            |held| matches!(&held.owner, Owner::Container(id) if **id == *attachment.container_id),
-        )
+    pub fn lacks_interface(&self, attachment: &Attachment) -> bool {
+        self.holders().any(|held| {
+            !held.holder.has_interface() && held.holder.is_container(&attachment.container_id)
+        })
     }
 
-    /// Completes the owners of the original's records, which have only the container, where its entries for the address agree.
+    /// Completes the holders of the original's records, which have only the container, where its entries for the address agree.
     /// Returns whether there was any.
-    pub fn adopt_claims(&mut self, evidence: &Evidence) -> bool {
+    pub fn complete_holders(&mut self, evidence: &Evidence) -> bool {
         let generation = self.generation;
         let index = EvidenceIndex::new(evidence, self);
-        let mut adopted = false;
+        let mut is_any_completed = false;
         for (address, held) in self.holders_mut() {
-            if let Owner::Container(id) = &held.owner
+            if !held.holder.has_interface()
+                && !held.holder.is_unknown()
                 && index.user_of(address, false) == AddressUser::Pod
-                && let Some(claim) = index.claim_of(address, id, generation)
+                && let Some(holder) =
+                    index.attachment_at(address, held.holder.container_id(), generation)
             {
-                held.owner = Owner::Attachment(Box::new(claim));
-                adopted = true;
+                held.holder = holder;
+                is_any_completed = true;
             }
         }
-        adopted
+        is_any_completed
     }
 
     /// Marks the free addresses that the host has, so that others are tried first. Returns their number.
@@ -147,7 +149,7 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{holders, ip, listed, record, shows, with_pools};
+    use crate::ipam::testing::{attached, holders, ip, listed, record, shows, with_pools};
     use crate::ipam::{Entry, EvidenceList, Free, Inventory, NetNs, Place};
 
     const NOW: Moment = Moment(77);
@@ -158,14 +160,14 @@ mod tests {
 
     fn entry(id: &str, address: &str, inode: u64) -> Entry {
         Entry {
-            container_id: id.into(),
-            network: Some("azure".into()),
-            if_name: Some("eth0".into()),
-            netns: Some(NetNs {
-                path: "/run/netns/x".into(),
-                id: Some((4, inode)),
-                cookie: None,
-            }),
+            holder: Holder {
+                netns: Some(NetNs {
+                    path: "/run/netns/x".into(),
+                    id: Some((4, inode)),
+                    cookie: None,
+                }),
+                ..attached(id, 0)
+            },
             addresses: vec![ip(address)],
             is_live: true,
             ..Entry::default()
@@ -202,7 +204,7 @@ mod tests {
         // As libcni before version 1.2 writes it; after a look that is not complete, it counts.
         let untold = |container: &str| {
             let mut look = with_entries(vec![Entry {
-                netns: None,
+                holder: attached(container, 0),
                 is_live: false,
                 of_this_boot: true,
                 ..entry(container, "10.1.0.5", 0)
@@ -213,7 +215,7 @@ mod tests {
         let gone = |path: &str| {
             let mut look = listed_in(77);
             if let EvidenceList::Read { entries, .. } = &mut look.cache {
-                entries[0].netns = Some(NetNs {
+                entries[0].holder.netns = Some(NetNs {
                     path: path.into(),
                     id: None,
                     cookie: None,
@@ -227,7 +229,7 @@ mod tests {
             let mut look = listed_in(77);
             look.kernel.cookies.insert((4, 77), 7);
             if let EvidenceList::Read { entries, .. } = &mut look.cache {
-                entries[0].netns.as_mut().unwrap().cookie = Some(cookie);
+                entries[0].holder.netns.as_mut().unwrap().cookie = Some(cookie);
             }
             look
         };
@@ -280,38 +282,36 @@ mod tests {
     }
 
     #[test]
-    fn an_old_copy_keeps_what_is_held_but_only_the_owners_that_the_node_confirms() {
+    fn an_old_copy_keeps_what_is_held_but_only_the_holders_that_the_node_confirms() {
         let mut ipam = state();
         let all = [("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "c3")];
         let entries = all.map(|(address, id)| entry(id, address, 77)).into();
         ipam.hold_evident(&with_entries(entries), NOW, false);
         let confirmed = vec![entry("c9", "10.1.0.5", 77), entry("c2", "10.1.0.6", 77)];
-        ipam.confirm_owners(&with_entries(confirmed), NOW);
+        ipam.confirm_holders(&with_entries(confirmed), NOW);
         assert_eq!(holders(&ipam), "10.1.0.5=c9 10.1.0.6=c2 10.1.0.7=");
         // Another of its interfaces may have the address by now.
-        let other_interface = Entry {
-            if_name: Some("net1".into()),
-            ..entry("c2", "10.1.0.6", 77)
-        };
-        ipam.confirm_owners(&with_entries(vec![other_interface]), NOW);
-        let owner = &record(&mut ipam, "10.1.0.6").held().unwrap().owner;
-        assert_eq!(&*owner.claim().unwrap().if_name, "net1");
+        let mut other_interface = entry("c2", "10.1.0.6", 77);
+        other_interface.holder.attachment.if_name = "net1".into();
+        ipam.confirm_holders(&with_entries(vec![other_interface]), NOW);
+        let holder = &record(&mut ipam, "10.1.0.6").held().unwrap().holder;
+        assert_eq!(holder.attachment.if_name, "net1");
         // An entry of the same container without a namespace leaves that of the record.
         let without_namespace = Entry {
-            netns: None,
+            holder: attached("c2", 0),
             ..entry("c2", "10.1.0.6", 77)
         };
         let mut look = with_entries(vec![without_namespace]);
-        let netns = owner.netns().cloned();
+        let netns = holder.netns.clone();
         assert!(netns.is_some());
-        ipam.confirm_owners(&look, NOW);
-        let owner = &record(&mut ipam, "10.1.0.6").held().unwrap().owner;
-        assert_eq!(&*owner.claim().unwrap().if_name, "eth0");
-        assert_eq!(owner.netns(), netns.as_ref());
+        ipam.confirm_holders(&look, NOW);
+        let holder = &record(&mut ipam, "10.1.0.6").held().unwrap().holder;
+        assert_eq!(holder.attachment.if_name, "eth0");
+        assert_eq!(holder.netns, netns);
         // Its namespace may have outlasted its DEL.
         look = Evidence::default();
         look.kernel.namespaces.insert((4, 77));
-        ipam.confirm_owners(&look, NOW);
+        ipam.confirm_holders(&look, NOW);
         assert_eq!(holders(&ipam), "10.1.0.5= 10.1.0.6= 10.1.0.7=");
     }
 

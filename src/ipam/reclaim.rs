@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::liveness::{GRACE, Judgement, Verdict};
-use super::{Evidence, EvidenceIndex, Held, Ipam, Moment, Owner, Pool, Record, Usage};
+use super::{Evidence, EvidenceIndex, Held, Holder, Ipam, Moment, Pool, Record, Usage};
 
 /// Younger records may belong to an ADD that another runtime has under way.
 const GC_GRACE: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ pub struct Stale {
     pub candidates: Vec<Candidate>,
     /// How many more there are that are too young.
     pub young: usize,
-    /// How many records have no network or no owner, so that they may belong to any network.
+    /// How many records have no network or no holder, so that they may belong to any network.
     pub unknown: usize,
 }
 
@@ -146,7 +146,7 @@ impl Ipam {
         is_cleared
     }
 
-    /// Frees the record without looking at evidence, if the same ADD still holds it. Returns whether it did. The start of the lease is not
+    /// Frees the record without looking at evidence, if the same ADD still holds it. Returns whether it did. The start of the held is not
     /// compared: it is unknown for records of the original and of another boot.
     pub fn free_by_hand(&mut self, candidate: &Candidate, now: Moment) -> bool {
         let is_same = self.holder_of(candidate).is_some();
@@ -164,7 +164,7 @@ impl Ipam {
         let record = self.record_at(candidate.place())?;
         let address = record.address();
         match &mut record.usage {
-            Usage::Held(held) if held.owner.is_of_same_add(&candidate.held.owner) => {
+            Usage::Held(held) if held.holder.is_of_same_add(&candidate.held.holder) => {
                 Some((address, held))
             }
             _ => None,
@@ -184,7 +184,7 @@ impl Ipam {
             let address = record.address();
             kernel.incomplete.is_none()
                 && index.place(address).is_none()
-                && index.other_address(address, &held.owner).is_none()
+                && index.other_address(address, &held.holder).is_none()
         };
         let freed = self.release_where(is_gone, now);
         for (_, usage) in self.usages_mut() {
@@ -204,28 +204,34 @@ impl Ipam {
     /// A record of the original names only the container. It counts as one of `network` if records name this network and no other. One
     /// of an attachment whose network is not known counts as another network's.
     pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
-        let claims = self.holders().filter_map(|held| held.owner.claim());
-        let networks: BTreeSet<_> = claims.map(|claim| &*claim.network).collect();
+        let attachments = self.holders().map(|held| &held.holder);
+        let attachments = attachments.filter(|holder| holder.has_interface());
+        let networks: BTreeSet<&str> = attachments
+            .map(|holder| &*holder.attachment.network)
+            .collect();
         let alone = networks.iter().eq([&network]);
-        let is_valid = |owner: &Owner| match owner {
-            Owner::Unknown => false,
-            Owner::Container(id) => {
-                let mut valid = valid.range((id.to_string(), String::new())..);
-                valid.next().is_some_and(|(valid, _)| *valid == **id)
-            }
-            Owner::Attachment(claim) => {
-                valid.contains(&(claim.container_id.to_string(), claim.if_name.to_string()))
-            }
+        // Where the interface is not known, any valid one of the container will do.
+        let is_valid = |holder: &Holder| {
+            let attachment = &holder.attachment;
+            let key = (
+                attachment.container_id.clone(),
+                attachment.if_name.to_string(),
+            );
+            let mut from = valid.range(key..);
+            from.next().is_some_and(|(container_id, if_name)| {
+                holder.is_container(container_id)
+                    && (!holder.has_interface() || *if_name == attachment.if_name)
+            })
         };
         let mut stale = Stale::default();
         for (space, key, pool) in self.pools() {
             for (record, held) in pool.held() {
-                let claim = held.owner.claim();
-                let of_another = claim.is_some_and(|claim| *claim.network != *network);
-                if of_another || is_valid(&held.owner) {
+                let has_interface = held.holder.has_interface();
+                let of_another = has_interface && held.holder.attachment.network != network;
+                if of_another || is_valid(&held.holder) {
                     continue;
                 }
-                if held.owner.is_unknown() || claim.is_none() && !alone {
+                if held.holder.is_unknown() || !has_interface && !alone {
                     stale.unknown += 1;
                     continue;
                 }
@@ -335,7 +341,7 @@ mod tests {
             let mut ipam = state();
             let candidates = candidates(&ipam, NOW);
             match change {
-                Some((owner, since)) => hold(&mut ipam, "10.1.0.5", owner, since),
+                Some((holder, since)) => hold(&mut ipam, "10.1.0.5", holder, since),
                 None => record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free::default()),
             }
             let before = record(&mut ipam, "10.1.0.5").clone();
@@ -431,9 +437,9 @@ mod gc_tests {
     #[test]
     fn records_of_unknown_network_are_kept_unless_there_is_only_this_one() {
         let mut ipam = empty();
-        let old = Owner::from_container_id("old");
+        let old = Holder::from_container_id("old");
         hold(&mut ipam, "10.1.0.5", old, ago(600));
-        hold(&mut ipam, "10.1.0.6", Owner::Unknown, ago(600));
+        hold(&mut ipam, "10.1.0.6", Holder::default(), ago(600));
         let none = |unknown| (String::new(), 0, unknown);
         assert_eq!(stale(&ipam, &[]), none(2), "no record names a network");
         hold(&mut ipam, "10.1.0.7", attached("c1", 0), ago(600));
@@ -504,7 +510,7 @@ mod gc_tests {
             .map(|i| {
                 let mut record = Record::new(address(i));
                 record.usage = Usage::Held(Held {
-                    owner: Owner::from_container_id(&format!("{i:064}")),
+                    holder: Holder::from_container_id(&format!("{i:064}")).into(),
                     unlisted: true,
                     ..Held::default()
                 });

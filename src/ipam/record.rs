@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Attachment, NetNs, Owner};
+use super::{Attachment, Holder, NetNs};
 
 /// A point on the boot clock (CLOCK_BOOTTIME): nanoseconds since the machine started, sleep included. It means nothing
 /// under another boot ID.
@@ -41,7 +41,7 @@ pub struct Record {
 pub enum Usage {
     /// Free.
     Free(Free),
-    /// Held, by an attachment or by an unknown owner.
+    /// Held, by an attachment or by somebody unknown.
     Held(Held),
 }
 
@@ -62,11 +62,11 @@ pub struct Free {
 /// The facts about a held address.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
-    /// Its owner.
-    pub owner: Owner,
+    /// Its holder. It is boxed, as most records of a large state are free.
+    pub holder: Box<Holder>,
     /// When its ADD came last; where that is unknown, when the record was first seen.
     pub since: Moment,
-    /// When it was first found without evidence of its owner.
+    /// When it was first found without evidence of its holder.
     pub suspect: Option<Moment>,
     /// Whether the source no longer lists the address. Then the record is removed with its release.
     pub unlisted: bool,

@@ -22,7 +22,7 @@ pub struct Hint<'a> {
     pub subnet: Option<&'a str>,
     /// The address, as the caller spells it.
     pub address: Option<&'a str>,
-    /// The addresses in `prevResult`. They find records of unknown owner, and do not narrow the release.
+    /// The addresses in `prevResult`. They find records of unknown holder, and do not narrow the release.
     pub previous: &'a [IpAddr],
 }
 
@@ -59,7 +59,7 @@ impl Ipam {
                     .all(|(name, keys)| *name == space && keys.contains(&record.key))
                     && address.is_none_or(|address| address == Some(record.key))
             };
-            held.owner.is_attachment(attachment) && (held.owner.claim().is_some() || is_meant())
+            held.holder.is_attachment(attachment) && (held.holder.has_interface() || is_meant())
         };
         self.release_where(goes, now)
     }
@@ -91,8 +91,7 @@ impl Ipam {
             return false;
         };
         let is_same = record.held().is_some_and(|held| {
-            let owner = &held.owner;
-            owner.is_attachment(attachment) && owner.generation() == Some(grant.generation)
+            held.holder.is_attachment(attachment) && held.holder.number == grant.generation
         });
         if !is_same {
             return false;
@@ -113,18 +112,18 @@ impl Ipam {
         revoked.count() > 0
     }
 
-    /// Whether the hint names an address that is held by an unknown owner.
-    pub fn is_ownerless(&self, hint: Hint<'_>) -> bool {
+    /// Whether the hint names an address that is held by an unknown holder.
+    pub fn is_orphaned(&self, hint: Hint<'_>) -> bool {
         hint.keys().any(|key| {
             let records = self.pools().filter_map(|(_, _, pool)| pool.record(&key));
             records
                 .filter_map(Record::held)
-                .any(|held| held.owner.is_unknown())
+                .any(|held| held.holder.is_unknown())
         })
     }
 
-    /// Releases the addresses that the hint names and that have no known owner, unless evidence shows them in use.
-    pub fn release_ownerless(
+    /// Releases the addresses that the hint names and that have no known holder, unless evidence shows them in use.
+    pub fn release_orphaned(
         &mut self,
         attachment: &Attachment,
         hint: Hint<'_>,
@@ -135,8 +134,8 @@ impl Ipam {
         let freed = hint.keys().flat_map(|key| {
             let goes = |_: (&str, &str), record: &Record, held: &Held| {
                 record.key == key
-                    && held.owner.is_unknown()
-                    && index.may_release_ownerless(record.address(), &attachment.container_id)
+                    && held.holder.is_unknown()
+                    && index.may_release_orphaned(record.address(), &attachment.container_id)
             };
             self.release_where(goes, now)
         });
@@ -171,7 +170,7 @@ impl Ipam {
                     let Some(held) = held else { return true };
                     let free = Free {
                         released: Some(now),
-                        last_netns: held.owner.netns().cloned(),
+                        last_netns: held.holder.netns.clone(),
                         ..Free::default()
                     };
                     let stays = !held.unlisted;
@@ -237,10 +236,10 @@ impl Ipam {
 mod tests {
     use super::*;
     use crate::ipam::testing::{
-        allocate, attachment, forget_claims, holders, ip, listed, pool as pool_of, record,
+        allocate, attachment, forget_interfaces, holders, ip, listed, pool as pool_of, record,
         wanted_of, with_pools,
     };
-    use crate::ipam::{Free, Inventory, Owner, PoolSelector, Wanted};
+    use crate::ipam::{Free, Holder, Inventory, PoolSelector, Wanted};
 
     const NOW: Moment = Moment(77);
     const ONE: &str = "10.1.0.0/16";
@@ -277,7 +276,7 @@ mod tests {
             take(&mut ipam, &eth0, ONE, "10.1.0.5");
             take(&mut ipam, &eth0, TWO, "10.2.0.5");
             take(&mut ipam, &net1, ONE, "10.1.0.6");
-            forget_claims(&mut ipam);
+            forget_interfaces(&mut ipam);
             let hint = Hint {
                 space: Some("local"),
                 subnet,
@@ -336,7 +335,7 @@ mod tests {
         for (pool, id) in [("10.0.0.0/15", "a"), (ONE, "b")] {
             let record = pool_of(&mut ipam, pool).record_mut(&ip("10.1.0.5"));
             record.unwrap().usage = Usage::Held(Held {
-                owner: Owner::from_container_id(id),
+                holder: Holder::from_container_id(id).into(),
                 ..Held::default()
             });
         }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{
-    Attachment, Claim, Evidence, Family, Grant, Held, Inventory, Ipam, ListedPool, Moment, Owner,
-    Place, Pool, PoolSelector, Record, Refusal, Usage, Wanted, WantedAddress,
+    Attachment, Evidence, Family, Grant, Held, Holder, Inventory, Ipam, ListedPool, Moment, Place,
+    Pool, PoolSelector, Record, Refusal, Usage, Wanted, WantedAddress,
 };
 
 pub fn ip(text: &str) -> IpAddr {
@@ -47,10 +47,10 @@ pub fn record<'a>(ipam: &'a mut Ipam, address: &str) -> &'a mut Record {
     records.find(|record| record.key == ip(address)).unwrap()
 }
 
-/// Makes an address held by this owner.
-pub fn hold(ipam: &mut Ipam, address: &str, owner: Owner, since: Moment) {
+/// Makes an address held by this holder.
+pub fn hold(ipam: &mut Ipam, address: &str, holder: Holder, since: Moment) {
     record(ipam, address).usage = Usage::Held(Held {
-        owner,
+        holder: holder.into(),
         since,
         ..Held::default()
     });
@@ -61,7 +61,7 @@ pub fn holders(ipam: &Ipam) -> String {
     assert_eq!(ipam.check(), []);
     let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
     let held = records.filter_map(|record| {
-        let container_id = record.held()?.owner.container_id().unwrap_or_default();
+        let container_id = record.held()?.holder.container_id();
         Some(format!("{}={container_id}", record.key))
     });
     held.collect::<Vec<_>>().join(" ")
@@ -112,25 +112,29 @@ pub fn allocate(ipam: &mut Ipam, wanted: &Wanted, now: Moment) -> Result<Grant, 
     ipam.allocate(wanted, &wanted.addresses[0], &BTreeSet::new(), now)
 }
 
-/// The attachment of this container's `eth0` to the network `azure`, as an ADD of this generation made it the owner.
-pub fn attached(container_id: &str, generation: u64) -> Owner {
+/// The attachment of this container's `eth0` to the network `azure`, as an ADD of this generation made it the holder.
+pub fn attached(container_id: &str, generation: u64) -> Holder {
     attached_to("azure", container_id, generation)
 }
 
 /// The same for another network.
-pub fn attached_to(network: &str, container_id: &str, generation: u64) -> Owner {
+pub fn attached_to(network: &str, container_id: &str, generation: u64) -> Holder {
     let attachment = Attachment {
         network: network.into(),
         ..attachment(container_id, "eth0")
     };
-    Owner::Attachment(Box::new(Claim::new(&attachment, generation)))
+    Holder {
+        attachment,
+        number: generation,
+        ..Holder::default()
+    }
 }
 
-/// Makes every owner one that the original wrote, which has only the container's ID.
-pub fn forget_claims(ipam: &mut Ipam) {
+/// Makes every holder one that the original wrote, which has only the container's ID.
+pub fn forget_interfaces(ipam: &mut Ipam) {
     for record in ipam.pools_mut().flat_map(|pool| &mut pool.records) {
         if let Usage::Held(held) = &mut record.usage {
-            held.owner = Owner::from_container_id(held.owner.container_id().unwrap_or_default());
+            *held.holder = Holder::from_container_id(held.holder.container_id());
         }
     }
 }

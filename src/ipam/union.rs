@@ -104,13 +104,13 @@ mod tests {
             ("10.1.0.0/24", 0, listed),
             ("10.2.0.0/24", 0, &["10.2.0.5", "10.2.0.6"]),
         ]);
-        for (address, owner) in [
+        for (address, holder) in [
             ("10.1.0.5", "old"),
             ("10.1.0.6", "b"),
             ("10.1.0.7", "c"),
             ("10.2.0.5", "d"),
         ] {
-            hold(&mut older, address, attached(owner, 0), Moment(1));
+            hold(&mut older, address, attached(holder, 0), Moment(1));
         }
         older.generation = 7;
         assert_eq!(newer.hold_also(&older), 3);

@@ -6,12 +6,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::cli::EventsArgs;
-use super::lease::{find_pods, shorten_container_id};
+use super::held::{find_pods, shorten_container_id};
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, parse_address};
 use super::screen::{Screen, Tint, screen_offset, split_time};
 use crate::events::OperationRecord;
 use crate::host::Timestamp;
+use crate::ipam::Holder;
 
 /// Runs the command.
 pub fn run(node: &Node, args: &EventsArgs) -> Result<CommandOutput, CommandError> {
@@ -71,9 +72,9 @@ fn select(
 
 /// The pods that the operation was for, or whose addresses it freed.
 fn pods_of(event: &OperationRecord) -> impl Iterator<Item = &str> {
-    let freed = event.freed.iter().map(|freed| &freed.pod);
-    let pods = iter::once(&event.pod).chain(freed);
-    pods.filter_map(|pod| pod.as_deref())
+    let freed = event.freed.iter().map(|freed| &freed.holder);
+    let holders = iter::once(&event.holder).chain(freed);
+    holders.filter_map(|holder| holder.pod.as_deref())
 }
 
 /// Parses a duration before now, or a time.
@@ -190,10 +191,15 @@ fn milliseconds(microseconds: u64) -> String {
 
 /// The pod, or else the container or the network.
 fn describe_subject(event: &OperationRecord) -> String {
-    match &event.pod {
+    let Holder {
+        attachment, pod, ..
+    } = &event.holder;
+    match pod {
         Some(pod) => pod.clone(),
-        None if !event.container_id.is_empty() => shorten_container_id(&event.container_id),
-        None if !event.network.is_empty() => event.network.clone(),
+        None if !attachment.container_id.is_empty() => {
+            shorten_container_id(&attachment.container_id)
+        }
+        None if !attachment.network.is_empty() => attachment.network.to_string(),
         None => "-".to_owned(),
     }
 }
@@ -245,11 +251,18 @@ mod tests {
         }
     }
 
+    fn of_pod(pod: &str) -> Holder {
+        Holder {
+            pod: Some(pod.to_owned()),
+            ..Holder::default()
+        }
+    }
+
     fn event(time: &str, pod: &str, address: u8) -> OperationRecord {
         OperationRecord {
             time: time.into(),
             verb: "ADD".into(),
-            pod: Some(pod.into()),
+            holder: of_pod(pod),
             addresses: vec![[10, 224, 0, address].into()],
             ..OperationRecord::default()
         }
@@ -258,11 +271,10 @@ mod tests {
     #[test]
     fn filters_apply_before_the_tail() {
         let mut reclaim = event("2026-11-20T21:00:04Z", "", 9);
-        reclaim.pod = None;
+        reclaim.holder = Holder::default();
         reclaim.freed = vec![FreedAddress {
             address: Some([10, 224, 0, 8].into()),
-            container: String::new(),
-            pod: Some("default/web-1".into()),
+            holder: of_pod("default/web-1"),
         }];
         let events = vec![
             event("2026-11-20T21:00:01Z", "default/web-1", 5),
@@ -310,7 +322,7 @@ mod tests {
             time: "2026-11-20T21:09:39Z".into(),
             verb: "ADD".into(),
             addresses: vec!["2001:db8:1234:1234:1234:1234:1234:1234".parse().unwrap()],
-            pod: Some("default/web-7db6d8ff4d-x2x5z".into()),
+            holder: of_pod("default/web-7db6d8ff4d-x2x5z"),
             ..OperationRecord::default()
         };
         let text = print_events(&[event], &screen);

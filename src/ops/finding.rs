@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::ops::lease::Lease;
+use crate::ops::held::HeldAddress;
 use crate::ops::screen::{Tint, pluralize};
 
 /// One fact about this node.
@@ -29,8 +29,8 @@ pub struct Finding {
     pub remedy: String,
     /// The commands to type, in their order.
     pub commands: Vec<String>,
-    /// The lease, if the finding is about a held address.
-    pub holder: Option<Lease>,
+    /// The address, if the finding is about a held address.
+    pub holder: Option<HeldAddress>,
 }
 
 /// How bad a finding is, the worst first.
@@ -100,15 +100,15 @@ kinds! {
     /// An ADD would fail, for a reason that no other finding gives.
     Add: "add", "problem", "problems";
     /// Other IPAM plugins that allocate from our subnets.
-    Owner: "owner", "conflict with another IPAM", "conflicts with other IPAMs";
+    Conflict: "conflict", "conflict with another IPAM", "conflicts with other IPAMs";
     /// The host itself has a free address of a pool, or a route to it.
     OnHost: "on-host", "address on the host", "addresses on the host";
     /// An address is held, but there is no evidence of its holder.
     Leak: "leak", "leak", "leaks";
     /// A pod has an address that the pools do not know.
     Foreign: "foreign", "foreign address", "foreign addresses";
-    /// The owner of a held address is unknown.
-    UnknownOwner: "unknown-owner", "unknown owner", "unknown owners";
+    /// The holder of a held address is unknown.
+    UnknownHolder: "unknown-holder", "unknown holder", "unknown holders";
     /// The settings file.
     Settings: "settings", "settings problem", "settings problems";
     /// The log.

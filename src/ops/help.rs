@@ -213,7 +213,7 @@ pod that gets an address still in use breaks, and so does the other one. The log
 and the events record who released the address, and from which terminal.
 
 ID is the container ID or at least its first 4 characters, if no other holder
-has them, or `unknown` for a record without an owner. `show` and `check` print
+has them, or `unknown` for a record without a holder. `show` and `check` print
 it.
 
 Examples:

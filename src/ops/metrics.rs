@@ -240,7 +240,7 @@ fn print_pools(page: &mut Page, pools: &[PoolReport]) {
             ("pool", &*count.subnet),
             ("interface", &*pool.interface),
         ];
-        let unknown = pool.holders.iter().filter(|h| h.container.is_none());
+        let unknown = pool.holders.iter().filter(|h| h.by.is_unknown());
         for (name, help, figure) in [
             ("", "All addresses of the pool.", pool.size),
             ("free_", "Addresses free to allocate.", count.free),
@@ -256,7 +256,7 @@ fn print_pools(page: &mut Page, pools: &[PoolReport]) {
                 count.suspect,
             ),
             (
-                "unknown_owner_",
+                "unknown_holder_",
                 "Held addresses whose holders are not known.",
                 unknown.count(),
             ),

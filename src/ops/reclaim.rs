@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::cli::ReclaimArgs;
-use super::lease::{Lease, held_records};
+use super::held::{HeldAddress, held_records};
 use super::node::{Node, Now, capture_snapshot};
 use super::outcome::{CommandError, CommandOutput, record_operation};
 use super::screen::{Screen, Tint, pluralize};
@@ -26,24 +26,24 @@ pub struct ReclaimReport {
     pub time: String,
     /// Whether it was done; `false` for a dry run.
     pub done: bool,
-    /// The leases that were or would be freed.
+    /// The addresses that were or would be freed.
     pub freed: Vec<JudgedLease>,
     /// Addresses held before the node was restarted, freed without a judgement each.
     pub freed_of_another_boot: Vec<IpAddr>,
     /// Leases that are not freed: suspect or undecided ones.
     pub kept: Vec<JudgedLease>,
-    /// The number of live leases.
+    /// The number of live holders.
     pub alive: usize,
-    /// The number of leases younger than 15 minutes, which are not judged.
+    /// The number of addresses younger than 15 minutes, which are not judged.
     pub young: usize,
 }
 
-/// A lease and the reasons of its verdict.
+/// A held address and the reasons of its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JudgedLease {
     /// Who.
-    pub holder: Lease,
+    pub holder: HeldAddress,
     /// The reasons.
     pub reasons: Vec<String>,
 }
@@ -98,7 +98,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     args.format.output(0, &found, print)
 }
 
-/// The number of leases that are too young to be judged.
+/// The number of addresses that are too young to be judged.
 fn young(state: &State, node: &Node) -> usize {
     let ages = held_records(state.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
     ages.filter(|age| *age < GRACE).count()
@@ -128,8 +128,8 @@ impl ReclaimReport {
         }
         // The state has the records in the order of their texts.
         found.freed_of_another_boot.sort_unstable();
-        for leases in [&mut found.freed, &mut found.kept] {
-            leases.sort_unstable_by_key(|judged| judged.holder.address);
+        for held in [&mut found.freed, &mut found.kept] {
+            held.sort_unstable_by_key(|judged| judged.holder.address);
         }
         found
     }
@@ -137,7 +137,7 @@ impl ReclaimReport {
     fn add(&mut self, judged: &Judged, now: &Now) {
         let reasons = judged.judgement.reasons.iter();
         let judged_lease = || JudgedLease {
-            holder: Lease::from_candidate(&judged.candidate, now),
+            holder: HeldAddress::from_candidate(&judged.candidate, now),
             reasons: reasons.map(ToString::to_string).collect(),
         };
         match judged.judgement.verdict {
@@ -195,7 +195,7 @@ fn list(all: &[JudgedLease], screen: &Screen) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let table = Lease::table(all.iter().map(|judged| &judged.holder), |_| "");
+    let table = HeldAddress::table(all.iter().map(|judged| &judged.holder), |_| "");
     let mut lines = screen.table(table, 2);
     for (line, judged) in lines.iter_mut().skip(1).zip(all) {
         let reasons = screen.paragraph("", 6, &judged.reasons.join("; "));
@@ -207,7 +207,7 @@ fn list(all: &[JudgedLease], screen: &Screen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Candidate, Held, Judgement, Moment, Owner, Reason};
+    use crate::ipam::{Candidate, Held, Holder, Judgement, Moment, Reason};
     use crate::ops::tests::assert_json_fixture;
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
                 pool: "10.224.0.0/16".to_owned(),
                 key: address.parse().unwrap(),
                 held: Held {
-                    owner: Owner::from_container_id("c1"),
+                    holder: Holder::from_container_id("c1").into(),
                     ..Held::default()
                 },
             },

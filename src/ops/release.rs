@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::cli::ReleaseArgs;
-use super::lease::{
-    ContainerMatch, Lease, ambiguous, describe_too_short, find_container, held_records,
+use super::held::{
+    ContainerMatch, HeldAddress, ambiguous, describe_too_short, find_container, held_records,
 };
 use super::node::{Node, capture_snapshot};
 use super::outcome::{
@@ -16,12 +16,12 @@ use super::screen::Screen;
 use super::state_view::StateView;
 use crate::events::OperationRecord;
 use crate::host::boot_now;
-use crate::ipam::{Candidate, Evidence, EvidenceIndex, Held, Ipam, Owner, Reason, Verdict};
+use crate::ipam::{Candidate, Evidence, EvidenceIndex, Held, Holder, Ipam, Reason, Verdict};
 use crate::log;
 use crate::state::State;
 use tracing::warn;
 
-/// The name of an unknown owner on the command line.
+/// The name of an unknown holder on the command line.
 const UNKNOWN: &str = "unknown";
 
 /// The result of a release.
@@ -36,8 +36,8 @@ pub struct ReleaseReport {
     pub released: bool,
     /// The reason of a refusal.
     pub refused: Option<String>,
-    /// The lease.
-    pub holder: Option<Lease>,
+    /// The held address.
+    pub holder: Option<HeldAddress>,
     /// Evidence that the holder is alive, and evidence that could not be checked.
     pub signs_of_life: Vec<String>,
 }
@@ -65,10 +65,10 @@ pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandErro
 }
 
 /// Whether the typed container is the holder.
-fn is_holder(container: &str, owner: &Owner) -> bool {
-    match owner.container_id() {
-        None => container == UNKNOWN,
-        Some(id) => id == container,
+fn is_holder(container: &str, holder: &Holder) -> bool {
+    match holder.container_id() {
+        "" => container == UNKNOWN,
+        id => id == container,
     }
 }
 
@@ -77,7 +77,7 @@ fn is_holder(container: &str, owner: &Owner) -> bool {
 /// # Errors
 /// Several holders have the prefix, or it is too short.
 fn complete_id(typed: &str, ipam: &Ipam) -> Result<String, CommandError> {
-    let holders = held_records(ipam).filter_map(|(_, _, _, held)| held.owner.container_id());
+    let holders = held_records(ipam).map(|(_, _, _, held)| held.holder.container_id());
     match find_container(typed, holders) {
         ContainerMatch::One(id) => Ok(id),
         ContainerMatch::None => Ok(typed.to_owned()),
@@ -93,7 +93,7 @@ fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Cand
     let all: Vec<_> = all.collect();
     let meant = all
         .iter()
-        .find(|(_, _, _, held)| container.is_some_and(|id| is_holder(id, &held.owner)));
+        .find(|(_, _, _, held)| container.is_some_and(|id| is_holder(id, &held.holder)));
     if let Some((space, pool, record, held)) = meant.or(all.first()) {
         return Ok(Candidate::new(space, pool, record.key, held));
     }
@@ -155,7 +155,7 @@ impl ReleaseReport {
             Ok(candidate) => candidate,
             Err(why) => return Ok(Some(why)),
         };
-        let holder = Lease::from_candidate(&candidate, &node.now);
+        let holder = HeldAddress::from_candidate(&candidate, &node.now);
         let holder_text = holder.describe_holder();
         let Some(container) = container else {
             return Err(CommandError(format!(
@@ -164,7 +164,7 @@ impl ReleaseReport {
             )));
         };
         self.holder = Some(holder);
-        if !is_holder(&container, &candidate.held.owner) {
+        if !is_holder(&container, &candidate.held.holder) {
             return refused(&format!(
                 "{address} is held by {holder_text}, not by container {}",
                 typed.unwrap_or_default()
@@ -199,10 +199,7 @@ impl ReleaseReport {
         warn!(target: "ipam", "{address} of {holder_text} was released by {operator}; {signs}.");
         let record = OperationRecord {
             verb: "release".to_owned(),
-            network: holder.network.clone().unwrap_or_default(),
-            container_id: holder.container.clone().unwrap_or_default(),
-            if_name: holder.interface.clone().unwrap_or_default(),
-            pod: holder.pod.clone(),
+            holder: holder.by.clone(),
             addresses: vec![address],
             ..OperationRecord::default()
         };
@@ -212,7 +209,7 @@ impl ReleaseReport {
     /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
         let (address, holder) = (self.address, self.holder.as_ref());
-        let holder = holder.map(Lease::describe_holder).unwrap_or_default();
+        let holder = holder.map(HeldAddress::describe_holder).unwrap_or_default();
         let sentence = match &self.refused {
             None => format!(
                 "{address} of {holder} is released; it is allocated again after a cooldown."

@@ -1,4 +1,4 @@
-//! `show`: the pools, their usage and their leases.
+//! `show`: the pools, their usage and their held addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::cli::ShowArgs;
-use super::lease::{Lease, common_network, find_pods, records_by_address};
+use super::held::{HeldAddress, common_network, find_pods, records_by_address};
 use super::node::{Node, Now};
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
@@ -75,7 +75,7 @@ pub struct SourceReport {
     pub failed_seconds: Option<u64>,
 }
 
-/// A pool and its leases.
+/// A pool and its held addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolReport {
@@ -92,15 +92,15 @@ pub struct PoolReport {
     /// The subnet, and how its addresses are used.
     #[serde(flatten)]
     pub count: PoolCount,
-    /// The leases, by address.
-    pub holders: Vec<Lease>,
+    /// The held addresses, in their order.
+    pub holders: Vec<HeldAddress>,
 }
 
 impl PoolReport {
     fn new(space: &str, pool: &Pool, count: PoolCount, now: &Now) -> PoolReport {
         let records = records_by_address(pool).into_iter();
-        let lease = |r: &Record| Some(Lease::new(&count.subnet, r.address(), r.held()?, now));
-        let holders = records.filter_map(lease).collect();
+        let held = |r: &Record| Some(HeldAddress::new(&count.subnet, r.address(), r.held()?, now));
+        let holders = records.filter_map(held).collect();
         PoolReport {
             space: space.to_owned(),
             interface: pool.if_name.clone(),
@@ -130,7 +130,7 @@ impl PoolReport {
         text.push_str(&screen.paragraph("", 2, &self.counts()));
         if !self.holders.is_empty() {
             text.push('\n');
-            let table = Lease::table(self.holders.iter(), note);
+            let table = HeldAddress::table(self.holders.iter(), note);
             text.push_str(&screen.table(table, 2).join("\n"));
             text.push('\n');
         }
@@ -230,12 +230,12 @@ impl ShowReport {
     pub fn filter(&mut self, pod: Option<&str>, suspect: bool) {
         self.is_filtered = true;
         let known = self.pools.iter().flat_map(|pool| &pool.holders);
-        let known = known.filter_map(|holder| holder.pod.as_deref());
+        let known = known.filter_map(|holder| holder.by.pod.as_deref());
         let pods = pod.map(|wanted| find_pods(wanted, known));
         for pool in &mut self.pools {
             pool.holders.retain(|holder| {
                 let is_in = |pods: &BTreeSet<String>| {
-                    holder.pod.as_ref().is_some_and(|pod| pods.contains(pod))
+                    holder.by.pod.as_ref().is_some_and(|pod| pods.contains(pod))
                 };
                 (!suspect || holder.suspect_seconds.is_some()) && pods.as_ref().is_none_or(is_in)
             });
@@ -302,8 +302,8 @@ impl SourceReport {
     }
 }
 
-/// The note on an unusual lease.
-fn note(holder: &Lease) -> &'static str {
+/// The note on an unusual holder.
+fn note(holder: &HeldAddress) -> &'static str {
     match (holder.suspect_seconds, holder.listed) {
         (Some(_), _) => "suspect",
         (None, false) => "unlisted",

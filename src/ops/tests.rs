@@ -22,8 +22,8 @@ use super::state_view::StateReport;
 use crate::cni::{IpamConfig, NAME};
 use crate::events::OperationRecord;
 use crate::ipam::{
-    Claim, Entry, Evidence, EvidenceList, Free, Held, Ipam, Kernel, Moment, NetNs, Owner, Place,
-    Pool, Record, Routes, Space, Subnet, Usage,
+    Attachment, Entry, Evidence, EvidenceList, Free, Held, Holder, Ipam, Kernel, Moment, NetNs,
+    Place, Pool, Record, Routes, Space, Subnet, Usage,
 };
 use crate::plugin;
 use crate::state::{Condition, Loss, State};
@@ -69,30 +69,37 @@ fn netns(n: usize) -> NetNs {
     }
 }
 
-/// A lease of some age.
-fn holder(n: usize) -> Held {
+/// The holder of address `n`.
+fn holder(n: usize) -> Holder {
+    Holder {
+        attachment: Attachment {
+            network: "azure".into(),
+            container_id: container(n),
+            if_name: "eth0".into(),
+        },
+        pod: Some(pod(n)),
+        netns: Some(netns(n)),
+        number: n as u64 + 1,
+    }
+}
+
+/// The same, of some age.
+fn held(n: usize) -> Held {
     const AGES: [u64; 6] = [4, 61, 720, 11_520, 95_000, 1_500_000];
     Held {
-        owner: Owner::Attachment(Box::new(Claim {
-            container_id: container(n).into(),
-            network: "azure".into(),
-            if_name: "eth0".into(),
-            pod: Some(pod(n).into()),
-            netns: Some(netns(n)),
-            generation: n as u64 + 1,
-        })),
+        holder: holder(n).into(),
         since: ago(AGES[n % AGES.len()] + n as u64),
         suspect: None,
         unlisted: false,
     }
 }
 
-/// A pool of 253 addresses with this number of leases.
+/// A pool of 253 addresses of which this number is held.
 fn node(pods: usize) -> Ipam {
     let net: ipnet::IpNet = "10.224.0.0/16".parse().unwrap();
     let mut records: Vec<Record> = (0..253).map(|n| Record::new(address(n))).collect();
     for (n, record) in records.iter_mut().enumerate().take(pods) {
-        record.usage = Usage::Held(holder(n));
+        record.usage = Usage::Held(held(n));
     }
     records.sort_by_key(|record| record.key.to_string());
     let pool = Pool {
@@ -140,11 +147,7 @@ fn evidence_of_pods(pods: usize, gone: &[usize]) -> Evidence {
         kernel.configured.insert(address(n), place);
         kernel.namespaces.extend(netns(n).id);
         entries.push(Entry {
-            container_id: container(n),
-            network: Some("azure".into()),
-            if_name: Some("eth0".into()),
-            pod: Some(pod(n)),
-            netns: Some(netns(n)),
+            holder: holder(n),
             addresses: vec![address(n)],
             is_live: true,
             ..Entry::default()
@@ -177,9 +180,9 @@ fn troubled() -> (Ipam, Evidence) {
     suspect.suspect = Some(ago(20));
     held_mut(&mut ipam, 6).since = ago(300);
     evidence.routes = Routes::Read([address(7), address(41)].into());
-    // Of 8 nobody knows the owner, and 9 was written by the original.
-    held_mut(&mut ipam, 8).owner = Owner::Unknown;
-    held_mut(&mut ipam, 9).owner = Owner::from_container_id(&container(9));
+    // Of 8 nobody knows the holder, and 9 was written by the original.
+    *held_mut(&mut ipam, 8).holder = Holder::default();
+    *held_mut(&mut ipam, 9).holder = Holder::from_container_id(&container(9));
     held_mut(&mut ipam, 10).unlisted = true;
     // 11 is in two namespaces.
     let Kernel {
@@ -294,14 +297,24 @@ fn reclaim(done: bool) -> ReclaimReport {
     ReclaimReport::from_decisions(&events, done, 6, &NOW)
 }
 
+fn without_pod(mut event: OperationRecord) -> OperationRecord {
+    event.holder.pod = None;
+    event
+}
+
+fn without_container(mut event: OperationRecord) -> OperationRecord {
+    event.holder.attachment.container_id.clear();
+    without_pod(event)
+}
+
 fn events() -> Vec<OperationRecord> {
     let event = |verb: &str, n: usize| OperationRecord {
         time: "2026-11-20T21:09:39.123Z".into(),
         verb: verb.into(),
-        network: "azure".into(),
-        container_id: container(n),
-        if_name: "eth0".into(),
-        pod: Some(pod(n)),
+        holder: Holder {
+            netns: None,
+            ..holder(n)
+        },
         addresses: vec![address(n)],
         microseconds: 612,
         ..OperationRecord::default()
@@ -317,15 +330,13 @@ fn events() -> Vec<OperationRecord> {
             refresh_failed: true,
             ..event("ADD", 60)
         },
-        OperationRecord { pod: None, ..event("DEL", 5) },
-        OperationRecord {
+        without_pod(event("DEL", 5)),
+        without_container(OperationRecord {
             addresses: vec![address(3), address(4)],
-            container_id: String::new(),
-            pod: None,
             by: Some("uid 0 through sudo by uid 1000 on /dev/pts/0".into()),
             reclaimed: 2,
             ..event("reclaim", 0)
-        },
+        }),
     ]
 }
 
@@ -496,7 +507,7 @@ fn screens_of_explain() {
         ("dead", of(3)),
         ("suspect", of(5)),
         ("young", of(6)),
-        ("ownerless", of(8)),
+        ("orphaned", of(8)),
         ("free", of(45)),
         ("cooldown", of(50)),
         ("on-the-host", of(52)),
@@ -515,12 +526,14 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
     let (ipam, mut evidence) = troubled();
     // The pod in the namespace that has address 11 as well.
     entries(&mut evidence).push(Entry {
-        container_id: container(99),
-        pod: Some("default/web-2".into()),
-        netns: Some(NetNs {
-            path: "/run/netns/other".into(),
-            ..netns(99)
-        }),
+        holder: Holder {
+            pod: Some("default/web-2".into()),
+            netns: Some(NetNs {
+                path: "/run/netns/other".into(),
+                ..netns(99)
+            }),
+            ..Holder::from_container_id(&container(99))
+        },
         addresses: vec![address(99)],
         is_live: true,
         ..Entry::default()
@@ -545,10 +558,13 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
 fn containers_of_the_same_address_and_foreign_addresses_are_found() {
     let mut evidence = evidence_of_pods(3, &[]);
     let entries = entries(&mut evidence);
-    entries[1].container_id = "another".into();
+    entries[1].holder.attachment.container_id = "another".into();
     let from = |network: &str, address: &str| Entry {
-        container_id: "x".into(),
-        network: Some(network.into()),
+        holder: Holder::from(Attachment {
+            network: network.into(),
+            container_id: "x".into(),
+            if_name: "eth0".into(),
+        }),
         addresses: vec![address.parse().unwrap()],
         ..entries[0].clone()
     };

@@ -47,7 +47,7 @@ pub fn decide(
     let source_failure = merge_answer(state, known, &mut actions);
     require_proof_of_freshness(state, wanted, known)?;
     reconcile_if_due(state, known, now, &mut actions)?;
-    adopt_claims(state, wanted, known)?;
+    complete_holders(state, wanted, known)?;
     let flags_before = pool_flags(state.ipam());
     let mut grants = allocate_all(state.ipam_mut(), wanted, now, host, &mut actions);
     if grants.is_err() {
@@ -263,33 +263,33 @@ fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Acti
     let ipam = state.ipam_mut();
     match &condition {
         Condition::Lost(loss) => {
-            ipam.confirm_owners(evidence, now);
+            ipam.confirm_holders(evidence, now);
             ipam.quarantine = Some(loss.seen.after(QUARANTINE));
         }
         Condition::NewBoot => {
             actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
-            ipam.replace_outdated_owners(evidence, look.began, now, true);
+            ipam.replace_outdated_holders(evidence, look.began, now, true);
         }
-        Condition::Reconcile => ipam.replace_outdated_owners(evidence, look.began, now, false),
+        Condition::Reconcile => ipam.replace_outdated_holders(evidence, look.began, now, false),
         // The quarantine is over.
         Condition::Ready => {
-            ipam.confirm_owners(evidence, now);
+            ipam.confirm_holders(evidence, now);
             ipam.quarantine = None;
         }
         _ => {}
     }
     let is_after_a_loss = matches!(condition, Condition::Lost(_) | Condition::Ready);
     let found = ipam.hold_evident(evidence, now, is_after_a_loss);
-    ipam.adopt_claims(evidence);
+    ipam.complete_holders(evidence);
     actions.push(Action::Reconciled(condition, found));
     state.must_save = true;
 }
 
 /// Completes the records that name only the container of this ADD: they may belong to another of its interfaces.
-fn adopt_claims(state: &mut State, wanted: &Wanted, known: &Known<'_>) -> Result<(), Need> {
-    if state.ipam().is_claimless(&wanted.attachment) {
+fn complete_holders(state: &mut State, wanted: &Wanted, known: &Known<'_>) -> Result<(), Need> {
+    if state.ipam().lacks_interface(&wanted.attachment) {
         let evidence = &known.look()?.evidence;
-        state.must_save |= state.ipam_mut().adopt_claims(evidence);
+        state.must_save |= state.ipam_mut().complete_holders(evidence);
     }
     Ok(())
 }

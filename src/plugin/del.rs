@@ -51,7 +51,7 @@ struct Released {
     must_be_saved: bool,
 }
 
-/// Decides what a DEL releases. Two kinds of records need a look at the node first: one without a known owner, and one that names only
+/// Decides what a DEL releases. Two kinds of records need a look at the node first: one without a known holder, and one that names only
 /// the container and not the interface.
 fn decide(
     state: &mut State,
@@ -60,18 +60,18 @@ fn decide(
     now: Moment,
     context: &Context,
 ) -> Result<Released, Need> {
-    if !state.is_newer() && state.ipam().is_claimless(&call.attachment) {
+    if !state.is_newer() && state.ipam().lacks_interface(&call.attachment) {
         let evidence = &known.look()?.evidence;
-        state.ipam_mut().adopt_claims(evidence);
+        state.ipam_mut().complete_holders(evidence);
     }
     let mut freed = release(call, state, now);
-    if state.ipam().is_ownerless(hint(call)) {
+    if state.ipam().is_orphaned(hint(call)) {
         let look = known.look()?;
         let ipam = state.ipam_mut();
-        freed.extend(ipam.release_ownerless(&call.attachment, hint(call), &look.evidence, now));
+        freed.extend(ipam.release_orphaned(&call.attachment, hint(call), &look.evidence, now));
     }
     // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
-    if freed.iter().any(|freed| freed.held.owner.netns().is_none())
+    if freed.iter().any(|freed| freed.held.holder.netns.is_none())
         && let Some(netns) = context.node.netns(&call.netns)
     {
         state.ipam_mut().note_last_netns(&freed, &netns);
@@ -138,7 +138,7 @@ fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), 
             _ => !state.must_save || state.restored.is_some(),
         };
         is_certain
-            && !state.ipam().is_ownerless(hint(call))
+            && !state.ipam().is_orphaned(hint(call))
             && release(call, &mut state, context.now()).is_empty()
     };
     if context.view().is_ok_and(holds_nothing) {

@@ -108,6 +108,5 @@ fn decide(
 }
 
 fn container(candidate: &Candidate) -> &str {
-    let owner = &candidate.held.owner;
-    owner.container_id().unwrap_or_default()
+    candidate.held.holder.container_id()
 }

@@ -217,8 +217,8 @@ impl Look {
     fn note_own_namespace(&mut self, wanted: &Wanted) {
         let Some(own) = &wanted.netns else { return };
         for held in self.candidates.iter().map(|candidate| &candidate.held) {
-            if !held.owner.is_container(&wanted.attachment.container_id)
-                && let Some(then) = held.owner.netns()
+            if !held.holder.is_container(&wanted.attachment.container_id)
+                && let Some(then) = &held.holder.netns
                 && let Some(id) = then.id.filter(|id| Some(*id) == own.id)
                 && then.path != own.path
             {

@@ -100,7 +100,9 @@ fn run(
         _ => Default::default(),
     };
     let call = Call::parse(environment, &raw_config, &defaults, paths.name())?;
-    call.attachment.network.clone_into(&mut record.network);
+    call.attachment
+        .network
+        .clone_into(&mut record.holder.attachment.network);
     log::start(call.conf.log_level.as_deref());
     // STATUS reads the same file, but the runtime repeats it every few seconds.
     if call.verb == Verb::Add {

@@ -111,7 +111,7 @@ pub(crate) fn note_moved_namespaces<'a>(
     evidence: &mut Evidence,
     paths: &Paths,
 ) {
-    for netns in held.filter_map(|held| held.owner.netns()) {
+    for netns in held.filter_map(|held| held.holder.netns.as_ref()) {
         let now = namespace_id(paths, &netns.path).ok().flatten();
         if let Some(then) = netns.id
             && now.is_some_and(|now| now != then)

@@ -10,7 +10,7 @@ use crate::cni::{CniVersion, Environment, Verb};
 use crate::events::{FreedAddress, OperationRecord};
 use crate::failure::Failure;
 use crate::host::{Paths, boot_now, wall_now};
-use crate::ipam::{Candidate, Judged, Merged, Moment, Owner, Verdict};
+use crate::ipam::{Attachment, Candidate, Holder, Judged, Merged, Moment, Verdict};
 use crate::log::{self, Milliseconds};
 use crate::state::{Condition, Loss};
 use crate::stdio;
@@ -97,13 +97,20 @@ impl CallReporter {
         if verb == Some(Verb::Status) {
             return;
         }
+        let attachment = Attachment {
+            container_id: self.environment.container_id.clone(),
+            if_name: (&self.environment.if_name).into(),
+            ..record.holder.attachment
+        };
         let record = OperationRecord {
             time: wall_now().to_string(),
             // Callers could make up any number of unknown verbs, each a row of its own in the metrics.
             verb: verb.map_or("unknown", Verb::as_str).to_owned(),
-            container_id: self.environment.container_id.clone(),
-            if_name: self.environment.if_name.clone(),
-            pod: self.environment.pod(),
+            holder: Holder {
+                attachment,
+                pod: self.environment.pod(),
+                ..record.holder
+            },
             microseconds: u64::try_from(self.took().as_micros()).unwrap_or(u64::MAX),
             ..record
         };
@@ -121,7 +128,7 @@ pub enum Action {
     /// An answer of the source was dropped, because a newer one was in the state.
     Overtaken,
     /// The state of this condition was compared with the node, which uses these addresses. A state that is ready was in quarantine.
-    Reconciled(Condition, Vec<(IpAddr, Owner)>),
+    Reconciled(Condition, Vec<(IpAddr, Box<Holder>)>),
     /// These addresses of an earlier boot were freed.
     FreedAfterReboot(Vec<IpAddr>),
     /// These holders were judged.
@@ -155,7 +162,7 @@ impl Action {
 
 /// Describes an address that is taken from its holder, for the list of operations.
 pub(super) fn freed_address(candidate: &Candidate) -> FreedAddress {
-    FreedAddress::new(candidate.key, &candidate.held.owner)
+    FreedAddress::new(candidate.key, &candidate.held.holder)
 }
 
 /// Writes the actions to the log.
@@ -190,7 +197,7 @@ pub(crate) fn log_actions(actions: &[Action]) {
     }
 }
 
-fn log_reconciled(condition: &Condition, found: &[(IpAddr, Owner)]) {
+fn log_reconciled(condition: &Condition, found: &[(IpAddr, Box<Holder>)]) {
     match condition {
         Condition::Lost(Loss { why, .. }) => {
             warn!(target: "ipam", "the state was lost ({why}) and is rebuilt.");
@@ -199,9 +206,12 @@ fn log_reconciled(condition: &Condition, found: &[(IpAddr, Owner)]) {
         Condition::Ready => info!(target: "ipam", "the quarantine is over."),
         Condition::NewBoot | Condition::Fresh | Condition::Newer { .. } => {}
     }
-    for (address, owner) in found {
-        let owner = owner.container_id().unwrap_or("an unknown owner");
-        info!(target: "ipam", "{address} is in use on this node and is held for {owner}.");
+    for (address, holder) in found {
+        let holder = match holder.container_id() {
+            "" => "an unknown holder",
+            id => id,
+        };
+        info!(target: "ipam", "{address} is in use on this node and is held for {holder}.");
     }
 }
 
@@ -227,14 +237,17 @@ fn log_verdicts(judged: &[Judged]) {
     {
         let reasons: Vec<String> = judgement.reasons.iter().map(ToString::to_string).collect();
         let (address, held, reasons) = (candidate.key, &candidate.held, reasons.join("; "));
-        let owner = held.owner.container_id().unwrap_or("unknown");
-        let pod = held.owner.pod().unwrap_or("-");
+        let container = match held.holder.container_id() {
+            "" => "unknown",
+            id => id,
+        };
+        let pod = held.holder.pod.as_deref().unwrap_or("-");
         match judgement.verdict {
             Verdict::Dead => {
-                warn!(target: "ipam", "{address} is reclaimed from container {owner}, pod {pod}: {reasons}.");
+                warn!(target: "ipam", "{address} is reclaimed from container {container}, pod {pod}: {reasons}.");
             }
             Verdict::Suspect | Verdict::Undecided => {
-                info!(target: "ipam", "{address} of container {owner}, pod {pod}, is left alone: {reasons}.");
+                info!(target: "ipam", "{address} of container {container}, pod {pod}, is left alone: {reasons}.");
             }
             Verdict::Alive => {}
         }

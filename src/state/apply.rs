@@ -1,12 +1,10 @@
 //! Applies the facts of our own key to the original's records.
 
-use std::mem;
-use std::rc::Rc;
 use std::time::Duration;
 
 use super::original::Original;
-use super::ours::{Facts, InOrder, Ours, PoolFacts, QUARANTINE, RawNetNs};
-use crate::ipam::{Claim, Free, Held, Ipam, Moment, NetNs, Owner, Usage};
+use super::ours::{Facts, InOrder, Ours, PoolFacts, QUARANTINE, RawHolder, RawNetNs};
+use crate::ipam::{Free, Held, Ipam, Moment, NetNs, Usage};
 
 /// How long the record of a released address is kept while the source does not list it.
 const OMITTED_IS_KEPT: Duration = Duration::from_secs(600);
@@ -67,7 +65,6 @@ impl Ours<'_, PoolFacts<'_>> {
         }
         let mut is_edited = false;
         let generation = ipam.generation;
-        let mut names = Names::default();
         for (space, pool, facts) in &self.pools.facts {
             let space = ipam.spaces.get_mut(space);
             let Some(pool) = space.and_then(|space| space.pools.get_mut(pool)) else {
@@ -79,10 +76,10 @@ impl Ours<'_, PoolFacts<'_>> {
                     continue;
                 };
                 match &mut record.usage {
-                    Usage::Held(held) => facts.apply_to_held(held, trust, generation, &mut names),
+                    Usage::Held(held) => facts.apply_to_held(held, trust, generation),
                     Usage::Free(free) => {
                         facts.apply_to_free(free, trust);
-                        is_edited |= facts.owner.id.is_some() && !trust.overtaken;
+                        is_edited |= facts.holder.id.is_some() && !trust.overtaken;
                     }
                 }
             }
@@ -106,25 +103,16 @@ pub(super) fn judge_moments(ipam: &mut Ipam, now: Moment, trust: Option<Trust>) 
     }
 }
 
-/// The names of the last claim. The next claim mostly has the same names and shares them.
-#[derive(Default)]
-struct Names {
-    network: Option<Rc<str>>,
-    if_name: Option<Rc<str>>,
-}
-
-fn shared(last: &mut Option<Rc<str>>, name: &str) -> Rc<str> {
-    match last {
-        Some(last) if **last == *name => Rc::clone(last),
-        _ => Rc::clone(last.insert(name.into())),
-    }
-}
-
 impl Facts<'_> {
-    fn apply_to_held(&self, held: &mut Held, trust: Trust, generation: u64, names: &mut Names) {
-        let owner = &self.owner;
-        if owner.id.as_deref().unwrap_or_default() != held.owner.container_id().unwrap_or_default()
-        {
+    fn apply_to_held(&self, held: &mut Held, trust: Trust, generation: u64) {
+        let RawHolder {
+            id,
+            network,
+            if_name,
+            pod,
+            netns,
+        } = &self.holder;
+        if id.as_deref().unwrap_or_default() != held.holder.container_id() {
             return;
         }
         held.unlisted = self.unlisted;
@@ -132,34 +120,27 @@ impl Facts<'_> {
             held.since = since;
         }
         held.suspect = trust.unless_overwritten(self.suspect);
-        let (Some(network), Some(if_name)) = (&owner.network, &owner.if_name) else {
+        let holder = &mut *held.holder;
+        let (Some(network), Some(if_name), false) = (network, if_name, holder.is_unknown()) else {
             return;
         };
-        let Some(container_id) = mem::take(&mut held.owner).into_container_id() else {
-            return;
-        };
-        let netns = owner.netns.as_ref().map(|n| n.to_netns(trust.same_boot));
-        let generation = self.generation.unwrap_or(0).min(generation);
-        held.owner = Owner::Attachment(Box::new(Claim {
-            container_id,
-            network: shared(&mut names.network, network),
-            if_name: shared(&mut names.if_name, if_name),
-            pod: owner.pod.as_deref().map(Into::into),
-            netns,
-            generation,
-        }));
+        holder.attachment.network = (**network).into();
+        holder.attachment.if_name = (**if_name).into();
+        holder.pod = pod.as_deref().map(str::to_owned);
+        holder.netns = netns.as_ref().map(|raw| raw.to_netns(trust.same_boot));
+        holder.number = self.generation.unwrap_or(0).min(generation);
     }
 
     fn apply_to_free(&self, free: &mut Free, trust: Trust) {
         free.on_host = self.on_host;
-        let was_held = self.owner.id.is_some();
+        let was_held = self.holder.id.is_some();
         free.released = if was_held {
             Some(trust.now)
         } else {
             trust.clock(self.released)
         };
         // What the original releases may be a running pod's: it takes back a second ADD of the same container by its address.
-        let netns = self.owner.netns.as_ref().filter(|_| !was_held);
+        let netns = self.holder.netns.as_ref().filter(|_| !was_held);
         free.last_netns = netns.map(|raw| raw.to_netns(trust.same_boot));
         forget_unreleased(free);
     }

@@ -1,6 +1,7 @@
 //! The state: its lock, its text in the original's form with our own key beside it, its atomic replacement, and the backup and
 //! the record that show what a state lacks.
 
+mod address_record;
 mod apply;
 mod condition;
 mod disk;
@@ -12,7 +13,6 @@ mod opened;
 mod origin;
 mod original;
 mod ours;
-mod record;
 mod store;
 
 #[doc(hidden)]

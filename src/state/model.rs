@@ -335,7 +335,7 @@ mod tests {
 
     use super::*;
     use crate::ipam::testing::{allocate, attachment, record, wanted, with_pools};
-    use crate::ipam::{Free, Hint, NetNs, Owner, Wanted};
+    use crate::ipam::{Free, Hint, Holder, NetNs, Wanted};
 
     const NOW: Moment = Moment(5_000);
     const BOOT: Option<&str> = Some("boot-1");
@@ -425,10 +425,10 @@ mod tests {
         assert_eq!(released(&text.replace("boot-1", "boot-2")), None);
     }
 
-    /// The owner of the address that `c1` holds.
-    fn owner(document: &mut Document) -> Owner {
+    /// The holder of the address that `c1` holds.
+    fn holder(document: &mut Document) -> Holder {
         let held = record(document.ipam_mut(), "10.1.0.5").held();
-        held.unwrap().owner.clone()
+        Holder::clone(&held.unwrap().holder)
     }
 
     #[test]
@@ -446,8 +446,8 @@ mod tests {
             assert!(matches!(document.origin, Origin::Unreadable(_)), "{key}");
             assert_eq!(document.origin.condition(), Condition::Reconcile, "{key}");
             assert_eq!(
-                owner(&mut document),
-                Owner::from_container_id("c1"),
+                holder(&mut document),
+                Holder::from_container_id("c1"),
                 "{key}"
             );
         }
@@ -455,7 +455,7 @@ mod tests {
         let pool = &mut value["IPAM"]["AddressSpaces"]["local"]["Pools"]["10.1.0.0/16"];
         pool["Addresses"]["10.1.0.5"]["ID"] = "c9".into();
         let mut document = parse(value.to_string().as_bytes());
-        assert_eq!(owner(&mut document), Owner::from_container_id("c9"));
+        assert_eq!(holder(&mut document), Holder::from_container_id("c9"));
     }
 
     #[test]

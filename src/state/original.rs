@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::record;
+use super::address_record;
 use crate::codec::{Cursor, Layout, Out, ParseError, Print, Read, go_json, object, text};
 use crate::ipam::{Ipam, Pool, Record, Space, Subnet, are_in_order, by_text};
 
@@ -62,7 +62,7 @@ pub(super) fn read_address(
     target: &mut Option<IpAddr>,
     json: &mut Cursor<'_>,
 ) -> Result<(), ParseError> {
-    text(target, json, record::address)
+    text(target, json, address_record::address)
 }
 
 pub(super) fn print_address(address: &Option<IpAddr>, out: &mut Out, _: Layout) {
@@ -93,14 +93,15 @@ fn read_records(records: &mut Vec<Record>, json: &mut Cursor<'_>) -> Result<(), 
         records.reserve(json.left() / USUAL_LENGTH);
     }
     json.members(&mut |json| {
-        if let Some(record) = json.attempt(record::parse_canonical) {
+        if let Some(record) = json.attempt(address_record::parse_canonical) {
             records.push(record);
             return Ok(());
         }
-        let key = record::address(&json.key()?)?.ok_or("a record without an address as its key")?;
+        let key = address_record::address(&json.key()?)?
+            .ok_or("a record without an address as its key")?;
         let mut raw = RawRecord::default();
         raw.read(json)?;
-        records.push(record::record(key, raw.addr, &raw.id, raw.in_use));
+        records.push(address_record::record(key, raw.addr, &raw.id, raw.in_use));
         Ok(())
     })?;
     sort(records);
@@ -120,7 +121,7 @@ fn sort(records: &mut Vec<Record>) {
 fn print_records(records: &Vec<Record>, out: &mut Out, layout: Layout) {
     layout.enclose(out, *b"{}", |out| {
         for record in records {
-            record::print(out, record);
+            address_record::print(out, record);
             out.byte(b',');
         }
     });

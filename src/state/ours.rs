@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::address_record;
 use super::lock::MOST_COUNTED;
 use super::original::{print_address, read_address};
-use super::record;
 use crate::codec::{
     self, Cursor, Layout, Out, ParseError, Print, Read, go_json, object, print_map,
 };
 use crate::ipam::{
-    Free, Held, Ipam, Moment, NetNs, Owner, Record, Space, Tombstone, Usage, by_text,
+    Attachment, Free, Held, Holder, Ipam, Moment, NetNs, Record, Space, Tombstone, Usage, by_text,
 };
 
 /// The key.
@@ -117,7 +117,7 @@ object! { exact line
     /// Of an address.
     #[derive(Debug, Default)]
     pub(super) struct Facts<'de> {
-        ..owner: RawOwner<'de>,
+        ..holder: RawHolder<'de>,
         "generation": generation: Option<u64>,
         "since": since: Option<u64>,
         "suspect": suspect: Option<u64>,
@@ -129,10 +129,10 @@ object! { exact line
 }
 
 object! { exact line
-    /// An owner, without the generation of a claim.
+    /// A holder, without its number.
     #[derive(Debug, Default)]
-    pub(super) struct RawOwner<'de> {
-        /// The container ID; empty if the owner is unknown.
+    pub(super) struct RawHolder<'de> {
+        /// The container ID; empty if the holder is unknown.
         "id": id: Option<Cow<'de, str>>,
         "network": network: Option<Cow<'de, str>>,
         "ifName": if_name: Option<Cow<'de, str>>,
@@ -243,7 +243,7 @@ impl<'a> InOrder<'a> {
 /// Reads an entry that tells nothing but a release, if it is laid out as usual.
 fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64, Option<NetNs>)> {
     json.literal(ENTRY).then_some(())?;
-    let address = record::leading(json)?;
+    let address = address_record::leading(json)?;
     json.literal(RELEASED).then_some(())?;
     let at = json.unsigned().ok()?;
     let mut last_netns = None;
@@ -337,9 +337,9 @@ fn print_entry(out: &mut Out, record: &Record) {
 
 pub(super) fn free_facts(free: &Free) -> Facts<'_> {
     Facts {
-        owner: RawOwner {
+        holder: RawHolder {
             netns: free.last_netns.as_ref().map(raw_netns),
-            ..RawOwner::default()
+            ..RawHolder::default()
         },
         released: free.released.map(|at| at.0),
         on_host: free.on_host,
@@ -349,8 +349,8 @@ pub(super) fn free_facts(free: &Free) -> Facts<'_> {
 
 fn held_facts(held: &Held) -> Facts<'_> {
     Facts {
-        owner: raw_owner(&held.owner),
-        generation: held.owner.generation(),
+        holder: raw_holder(&held.holder),
+        generation: held.holder.has_interface().then_some(held.holder.number),
         since: Some(held.since.0),
         suspect: held.suspect.map(|at| at.0),
         unlisted: held.unlisted,
@@ -358,14 +358,19 @@ fn held_facts(held: &Held) -> Facts<'_> {
     }
 }
 
-pub(super) fn raw_owner(owner: &Owner) -> RawOwner<'_> {
-    let claim = owner.claim();
-    RawOwner {
-        id: Some(owner.container_id().unwrap_or_default().into()),
-        network: claim.map(|claim| Cow::Borrowed(&*claim.network)),
-        if_name: claim.map(|claim| Cow::Borrowed(&*claim.if_name)),
-        pod: owner.pod().map(Cow::Borrowed),
-        netns: owner.netns().map(raw_netns),
+fn raw_holder(holder: &Holder) -> RawHolder<'_> {
+    let Attachment {
+        network,
+        container_id,
+        if_name,
+    } = &holder.attachment;
+    let has_interface = holder.has_interface();
+    RawHolder {
+        id: Some(container_id.into()),
+        network: has_interface.then(|| network.as_str().into()),
+        if_name: has_interface.then(|| if_name.as_str().into()),
+        pod: holder.pod.as_deref().map(Cow::Borrowed),
+        netns: holder.netns.as_ref().map(raw_netns),
     }
 }
 

@@ -280,7 +280,7 @@ fn implausible_numbers_in_the_state_are_treated_as_damage() {
                 continue;
             }
             node.run_command(["show"]).success();
-            // Nothing on this node confirms an owner.
+            // Nothing on this node confirms a holder.
             match pointer {
                 "/generation" | "/quarantineUntil" => {
                     node.add("c3").success();

@@ -292,7 +292,7 @@ broken_nodes! {
     another_ipam_gives_our_addresses {
         screen: true,
         broken_by: r#"echo '{"cniVersion":"1.0.0","name":"old","type":"bridge","ipam":{"type":"host-local","subnet":"10.224.0.0/24"}}' >/etc/cni/net.d/99-old.conf"#,
-        findings: &["owner"],
+        findings: &["conflict"],
         by_hand: "rm /etc/cni/net.d/99-old.conf",
     }
 

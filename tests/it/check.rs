@@ -145,7 +145,7 @@ fn small_trouble_is_reported() {
         "log ok:  KiB",
         "settings ok: does not exist",
         "conflist ok: network azure, plugin azure-vnet",
-        "owner ok: no other IPAM plugin",
+        "conflict ok: no other IPAM plugin",
         "lock ok: is unknown",
     ] {
         assert_finding(&node, wanted);

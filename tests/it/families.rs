@@ -106,8 +106,8 @@ fn result_order_follows_the_configuration() {
 }
 
 #[test]
-fn del_releases_an_address_without_owner_beside_its_own() {
-    let (node, _wire) = node_of_two_families("dual-ownerless", 5..10);
+fn del_releases_an_address_without_holder_beside_its_own() {
+    let (node, _wire) = node_of_two_families("dual-orphaned", 5..10);
     let given = addresses(&dual_stack_call(&node, "ADD", "c1").run());
     let mut state = node.state();
     let pool = &mut state["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET_V6];

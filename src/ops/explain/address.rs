@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::cni::IpamConfig;
 use crate::host::HostAddress;
 use crate::ipam::{
-    AGAIN, Entry, Evidence, EvidenceIndex, Existence, Free, GRACE, Held, Ipam, Judgement, Place,
-    Pool, Reason, Record, Usage, Verdict,
+    AGAIN, Entry, Evidence, EvidenceIndex, Existence, Free, GRACE, Held, Holder, Ipam, Judgement,
+    Place, Pool, Reason, Record, Usage, Verdict,
 };
-use crate::ops::lease::{
-    Lease, describe_missing, describe_uses, entry_of_place, held_records, is_path,
+use crate::ops::held::{
+    HeldAddress, describe_missing, describe_uses, entry_of_place, held_records, is_path,
     shorten_container_id,
 };
 use crate::ops::node::Now;
@@ -32,8 +32,8 @@ pub struct AddressExplanation {
     /// Its use.
     #[serde(rename = "use")]
     pub usage: AddressUse,
-    /// The lease.
-    pub holder: Option<Lease>,
+    /// The held.
+    pub holder: Option<HeldAddress>,
     /// Where it is in use on the node.
     pub shown: Vec<String>,
     /// Who uses it beside its holder.
@@ -114,7 +114,7 @@ impl AddressExplanation {
             && let Some((_, other, _, held)) = elsewhere
         {
             explanation.usage = AddressUse::Held;
-            let holder = Lease::new(other, address, held, now);
+            let holder = HeldAddress::new(other, address, held, now);
             explanation.next = vec![format!(
                 "it is not allocated from here: it is held in pool {other}, by {}",
                 holder.describe_holder()
@@ -176,7 +176,7 @@ impl AddressExplanation {
         let Facts { evidence, now, .. } = *facts;
         let index = EvidenceIndex::new(evidence, facts.ipam);
         let judgement = index.judge(self.address, held, now.boot);
-        let holder = Lease::new(key, self.address, held, now);
+        let holder = HeldAddress::new(key, self.address, held, now);
         self.usage = AddressUse::Held;
         self.also_used_by = other_users(self.address, held, evidence);
         // Beside a pod's, the place on the host is not kept.
@@ -195,7 +195,7 @@ impl AddressExplanation {
         self.reasons = judgement.reasons.iter().map(ToString::to_string).collect();
         if judgement.verdict != Verdict::Alive {
             self.missing = describe_missing(self.address, held, evidence);
-        } else if let Some(netns) = held.owner.netns()
+        } else if let Some(netns) = &held.holder.netns
             && evidence.kernel.existence(netns) != Existence::None
             && let id = netns.id.unwrap_or_default()
             && let Some(own) = evidence.kernel.addresses_by_namespace.get(&id)
@@ -205,12 +205,12 @@ impl AddressExplanation {
             let text = format!("not configured in {path}, its own network namespace");
             self.missing.push(text);
         }
-        self.next.push(match &holder.container {
-            Some(_) => {
-                "an ADD of the same attachment gets it again, and its DEL frees it".to_owned()
-            }
-            None => "a DEL that names it frees it, if the node no longer shows it".to_owned(),
-        });
+        let ways = if held.holder.is_unknown() {
+            "a DEL that names it frees it, if the node no longer shows it"
+        } else {
+            "an ADD of the same attachment gets it again, and its DEL frees it"
+        };
+        self.next.push(ways.to_owned());
         self.next.push(fate(&judgement, held, facts));
         if held.unlisted {
             self.next.push(
@@ -271,21 +271,29 @@ impl AddressExplanation {
         };
         facts("pool", self.pool.as_slice());
         if let Some(holder) = &self.holder {
-            let container = holder.container.as_deref().unwrap_or("unknown");
-            let (network, interface) = (&holder.network, &holder.interface);
-            let network = network.as_deref().filter(|network| !network.is_empty());
-            let interface = interface.as_deref().unwrap_or_default();
-            let network = network.map(|network| format!("{network}, interface {interface}"));
+            let Holder {
+                attachment,
+                pod,
+                netns,
+                ..
+            } = &holder.by;
+            let container = match &*attachment.container_id {
+                "" => "unknown",
+                id => id,
+            };
+            let (network, if_name) = (&attachment.network, &attachment.if_name);
+            let network = (!network.is_empty()).then(|| format!("{network}, interface {if_name}"));
+            let netns = netns.as_ref().map(|netns| netns.path.to_string());
             let since = if holder.first_seen {
                 "first seen"
             } else {
                 "since"
             };
             let age = format_age(Duration::from_secs(holder.age_seconds));
-            facts("pod", holder.pod.as_slice());
+            facts("pod", pod.as_slice());
             facts("container", &[container.to_owned()]);
             facts("network", network.as_slice());
-            facts("netns", holder.netns.as_slice());
+            facts("netns", netns.as_slice());
             facts(
                 since,
                 &[format!("{}, {age} ago", format_time(&holder.since))],
@@ -313,7 +321,7 @@ pub fn describe_list(name: &str, lines: &[String], screen: &Screen) -> String {
     text
 }
 
-/// What happens to a lease if no DEL comes.
+/// What happens to a held if no DEL comes.
 fn fate(judgement: &Judgement, held: &Held, facts: &Facts<'_>) -> String {
     let Facts { now, program, .. } = *facts;
     match judgement.verdict {
@@ -362,17 +370,18 @@ pub struct OtherUser {
 
 /// Finds every user of the address but its holder. Returns none if the holder is unknown, as any of them may be the holder.
 pub fn other_users(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<OtherUser> {
-    let Some(holder) = held.owner.container_id() else {
+    if held.holder.is_unknown() {
         return Vec::new();
-    };
+    }
+    let container_id = held.holder.container_id();
     let mut others: Vec<OtherUser> = Vec::new();
     let mut unidentified = Vec::new();
     let mut is_holder_seen = false;
-    let own = held.owner.netns();
+    let own = held.holder.netns.as_ref();
     let is_own = |place| own.is_some_and(|own| is_path(place, &own.path));
     for place in evidence.kernel.places(address) {
         match entry_of_place(place, evidence) {
-            Some(entry) if entry.container_id == holder => is_holder_seen = true,
+            Some(entry) if entry.holder.is_container(container_id) => is_holder_seen = true,
             Some(entry) => others.push(OtherUser::new(Some(entry), Some(place))),
             None if is_own(place) => is_holder_seen = true,
             None => unidentified.push(place),
@@ -390,8 +399,9 @@ pub fn other_users(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<Oth
     let lists = evidence.lists();
     let entries = lists.iter().flat_map(|(_, list)| list.entries());
     for entry in entries.filter(|entry| entry.is_live && entry.addresses.contains(&address)) {
-        let is_known = |other: &OtherUser| other.container.as_ref() == Some(&entry.container_id);
-        if entry.container_id != holder && !others.iter().any(is_known) {
+        let is_known =
+            |other: &OtherUser| other.container.as_deref() == Some(entry.holder.container_id());
+        if !entry.holder.is_container(container_id) && !others.iter().any(is_known) {
             others.push(OtherUser::new(Some(entry), None));
         }
     }
@@ -400,9 +410,10 @@ pub fn other_users(address: IpAddr, held: &Held, evidence: &Evidence) -> Vec<Oth
 
 impl OtherUser {
     fn new(entry: Option<&Entry>, place: Option<&Place>) -> OtherUser {
-        let container = entry.map(|entry| entry.container_id.clone());
+        let holder = entry.map(|entry| &entry.holder);
+        let container = holder.map(|holder| holder.container_id().to_owned());
         OtherUser {
-            pod: entry.and_then(|entry| entry.pod.clone()),
+            pod: holder.and_then(|holder| holder.pod.clone()),
             container: container.filter(|id| !id.is_empty()),
             place: place.map(ToString::to_string),
         }
@@ -427,7 +438,7 @@ impl OtherUser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Claim, EvidenceList, NetNs, Owner};
+    use crate::ipam::{Attachment, EvidenceList, NetNs};
 
     const ADDRESS: &str = "10.224.0.5";
 
@@ -441,9 +452,11 @@ mod tests {
 
     fn entry(name: &str, id: u64, addresses: &[&str]) -> Entry {
         Entry {
-            container_id: format!("{name}-container"),
-            pod: Some(format!("default/{name}")),
-            netns: Some(netns(name, id)),
+            holder: Holder {
+                pod: Some(format!("default/{name}")),
+                netns: Some(netns(name, id)),
+                ..Holder::from_container_id(&format!("{name}-container"))
+            },
             addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
             is_live: true,
             ..Entry::default()
@@ -454,14 +467,15 @@ mod tests {
     fn others(places: &[&str], entries: Vec<Entry>, own_id: u64) -> Vec<String> {
         let address: IpAddr = ADDRESS.parse().unwrap();
         let held = Held {
-            owner: Owner::Attachment(Box::new(Claim {
-                container_id: "web-1-container".into(),
-                network: "azure".into(),
-                if_name: "eth0".into(),
-                pod: None,
+            holder: Box::new(Holder {
+                attachment: Attachment {
+                    network: "azure".into(),
+                    container_id: "web-1-container".into(),
+                    if_name: "eth0".into(),
+                },
                 netns: Some(netns("web-1", own_id)),
-                generation: 1,
-            })),
+                ..Holder::default()
+            }),
             ..Held::default()
         };
         let mut evidence = Evidence {

@@ -12,7 +12,7 @@ use address::{AddressExplanation, describe_list};
 
 use super::cli::ExplainArgs;
 use super::events::print_events;
-use super::lease::{
+use super::held::{
     ContainerMatch, ambiguous, describe_too_short, find_container, find_pods, is_pod_name,
 };
 use super::node::{Node, capture_snapshot};
@@ -24,7 +24,7 @@ use crate::cni::Verb;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::host::host_addresses;
-use crate::ipam::{Entry, Evidence, Held, Ipam, Owner, Record};
+use crate::ipam::{Entry, Evidence, Held, Holder, Ipam, Record};
 use crate::plugin::note_moved_namespaces;
 
 /// Runs the command.
@@ -119,7 +119,7 @@ impl Explanation {
         }
         for tombstone in &ipam.tombstones {
             let attachment = &tombstone.attachment;
-            if subject.is_holder((&attachment.container_id, None)) {
+            if subject.container.as_ref() == Some(&attachment.container_id) {
                 explanation.early_dels.push(format!(
                     "{} ago, for interface {} on network {}",
                     format_age(now.since(tombstone.at)),
@@ -193,7 +193,10 @@ impl Explanation {
 /// Describes an entry of another program's list.
 fn describe_entry(list: &str, entry: &Entry) -> String {
     let addresses: Vec<String> = entry.addresses.iter().map(ToString::to_string).collect();
-    let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
+    let Holder {
+        attachment, pod, ..
+    } = &entry.holder;
+    let pod = pod.as_deref().map(|pod| format!(", pod {pod}"));
     let status = if entry.is_live {
         "its network namespace or link exists"
     } else {
@@ -201,7 +204,7 @@ fn describe_entry(list: &str, entry: &Entry) -> String {
     };
     format!(
         "{list}: container {}{}, {}; {status}",
-        entry.container_id,
+        attachment.container_id,
         pod.unwrap_or_default(),
         addresses.join(", ")
     )
@@ -250,21 +253,25 @@ impl Query {
             return Ok(self);
         }
         let name = &self.text;
-        let holders = ipam.holders().map(|held| container_and_pod(&held.owner));
-        let tombstones = ipam.tombstones.iter();
-        let tombstones = tombstones.map(|dead| (&*dead.attachment.container_id, None));
         let lists = evidence.lists();
         let entries = lists.iter().flat_map(|(_, list)| list.entries());
-        let entries = entries.map(|entry| (&*entry.container_id, entry.pod.as_deref()));
         let freed = events.iter().flat_map(|event| &event.freed);
-        let freed = freed.map(|freed| (&*freed.container, freed.pod.as_deref()));
-        let events = events.iter();
-        let events = events.map(|event| (&*event.container_id, event.pod.as_deref()));
-        let known = holders.chain(tombstones).chain(entries);
-        let known: Vec<(&str, Option<&str>)> = known.chain(events).chain(freed).collect();
-        let pods = find_pods(name, known.iter().filter_map(|(_, pod)| *pod));
+        let known: Vec<&Holder> = ipam
+            .holders()
+            .map(|held| &*held.holder)
+            .chain(entries.map(|entry| &entry.holder))
+            .chain(events.iter().map(|event| &event.holder))
+            .chain(freed.map(|freed| &freed.holder))
+            .collect();
+        let pods = find_pods(
+            name,
+            known.iter().filter_map(|holder| holder.pod.as_deref()),
+        );
         let pods: Vec<String> = pods.into_iter().collect();
-        let ids = known.iter().map(|(id, _)| *id);
+        let early = ipam.tombstones.iter();
+        let early = early.map(|tombstone| &*tombstone.attachment.container_id);
+        let ids = known.iter().map(|holder| holder.container_id());
+        let ids = ids.chain(early);
         match (find_container(name, ids), &*pods) {
             (ContainerMatch::One(id), _) => self.container = Some(id),
             (_, [pod]) => self.pod = Some(pod.clone()),
@@ -280,23 +287,23 @@ impl Query {
         Ok(self)
     }
 
-    /// Whether it stands for this container or this pod.
-    fn is_holder(&self, (container, pod): (&str, Option<&str>)) -> bool {
+    /// Whether it stands for this holder's container or pod.
+    fn is_holder(&self, holder: &Holder) -> bool {
         let name = self.pod.as_ref().unwrap_or(&self.text);
-        let is_pod = |pod| self.address.is_none() && is_pod_name(name, pod);
-        self.container.as_deref() == Some(container) || pod.is_some_and(is_pod)
+        let is_pod = |pod: &String| self.address.is_none() && is_pod_name(name, pod);
+        self.container.as_deref() == Some(holder.container_id())
+            || holder.pod.as_ref().is_some_and(is_pod)
     }
 
     /// Whether it stands for the address of the record or for its holder.
     fn is_record(&self, record: &Record) -> bool {
-        let is_holder = |held: &Held| self.is_holder(container_and_pod(&held.owner));
+        let is_holder = |held: &Held| self.is_holder(&held.holder);
         self.address == Some(record.address()) || record.held().is_some_and(is_holder)
     }
 
     /// Whether an entry of another program's list is about it.
     fn is_entry(&self, entry: &Entry) -> bool {
-        entry.addresses.iter().any(|a| self.address == Some(*a))
-            || self.is_holder((&entry.container_id, entry.pod.as_deref()))
+        entry.addresses.iter().any(|a| self.address == Some(*a)) || self.is_holder(&entry.holder)
     }
 
     /// Whether the record of an operation names it.
@@ -304,12 +311,12 @@ impl Query {
         let mut freed = event.freed.iter();
         self.address.is_some_and(|address| event.touches(address))
             || self.is_subject(event)
-            || freed.any(|freed| self.is_holder((&freed.container, freed.pod.as_deref())))
+            || freed.any(|freed| self.is_holder(&freed.holder))
     }
 
     /// Whether the operation was for this container or pod.
     fn is_subject(&self, event: &OperationRecord) -> bool {
-        self.is_holder((&event.container_id, event.pod.as_deref()))
+        self.is_holder(&event.holder)
     }
 
     /// Keeps the operations that name the subject, and those of others that touched an address while the subject held it: a reclaim,
@@ -333,11 +340,6 @@ impl Query {
     }
 }
 
-/// The container, which may be unknown, and the pod of an owner.
-fn container_and_pod(owner: &Owner) -> (&str, Option<&str>) {
-    (owner.container_id().unwrap_or_default(), owner.pod())
-}
-
 /// Whether an operation that failed changed nothing. A GC that kept some addresses fails, but freed those that it lists.
 fn is_transaction(verb: &str) -> bool {
     verb == Verb::Add.as_str() || verb == Verb::Del.as_str()
@@ -355,7 +357,10 @@ mod tests {
     fn event(verb: &str, pod: &str, addresses: &[u8]) -> OperationRecord {
         OperationRecord {
             verb: verb.into(),
-            pod: Some(pod.to_owned()).filter(|pod| !pod.is_empty()),
+            holder: Holder {
+                pod: Some(pod.to_owned()).filter(|pod| !pod.is_empty()),
+                ..Holder::default()
+            },
             addresses: addresses.iter().map(|n| address(*n)).collect(),
             ..OperationRecord::default()
         }
@@ -429,8 +434,10 @@ mod tests {
     fn a_reclaim_that_names_the_holder_needs_no_add_before_it() {
         let freed = |pod: &str| FreedAddress {
             address: Some(address(5)),
-            container: "c1".into(),
-            pod: Some(pod.into()),
+            holder: Holder {
+                pod: Some(pod.into()),
+                ..Holder::from_container_id("c1")
+            },
         };
         let reclaim = OperationRecord {
             freed: vec![freed("x/web")],

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::ipam::{Evidence, EvidenceList, Ipam, Kernel, Refusal, Routes};
 use crate::ops::cli::CheckArgs;
 use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
-use crate::ops::lease::held_records;
+use crate::ops::held::held_records;
 use crate::ops::node::{Node, Now};
 use crate::ops::node_config::{ConfFile, Plugin};
 use crate::ops::outcome::{CommandError, CommandOutput};
@@ -39,7 +39,7 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// What could not be checked.
     pub not_seen: Vec<String>,
-    /// The number of leases that were compared with the node.
+    /// The number of held that were compared with the node.
     pub compared: usize,
     /// What an ADD of each network configuration would come to.
     pub adds: Vec<Prediction>,
@@ -261,9 +261,9 @@ fn print_group(group: &[Finding], screen: &Screen, program: &str, detail: Detail
 /// One finding of a group, in a line.
 fn describe_member(finding: &Finding) -> String {
     match &finding.holder {
-        Some(lease) => {
-            let age = format_age(Duration::from_secs(lease.age_seconds));
-            format!("{}: {}, {age}", finding.subject, lease.describe_holder())
+        Some(held) => {
+            let age = format_age(Duration::from_secs(held.age_seconds));
+            format!("{}: {}, {age}", finding.subject, held.describe_holder())
         }
         None => finding.subject.clone(),
     }

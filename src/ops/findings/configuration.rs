@@ -193,13 +193,13 @@ fn overlapping(config: &NodeConfig, name: &str, known: &BTreeSet<IpNet>) -> Vec<
                 let remedy = format_args!(
                     "give it another subnet, or remove {path}: two pods with one address break both"
                 );
-                found.push(Finding::error(FindingKind::Owner, &text, &remedy));
+                found.push(Finding::error(FindingKind::Conflict, &text, &remedy));
             }
         }
     }
     if found.is_empty() && !known.is_empty() {
         let text = "no other IPAM plugin allocates from our subnets";
-        found.push(Finding::ok(FindingKind::Owner, &text));
+        found.push(Finding::ok(FindingKind::Conflict, &text));
     }
     found
 }

@@ -12,7 +12,7 @@ use crate::cni::CallError;
 use crate::failure::message_with_remedy;
 use crate::host::{HostAddress, boot_now, host_addresses, links, read_text};
 use crate::ipam::{Evidence, Moment};
-use crate::ops::lease::held_records;
+use crate::ops::held::held_records;
 use crate::ops::node::{Node, capture_snapshot};
 use crate::ops::node_config::NodeConfig;
 use crate::ops::state_view::StateView;
@@ -38,7 +38,7 @@ pub struct Inspection {
     /// The executables that the runtime calls.
     pub executables: Executables,
     /// The holder of the lock.
-    pub lock_holder: Option<Holder>,
+    pub lock_holder: Option<LockingProcess>,
 }
 
 /// A source and its answer.
@@ -125,7 +125,7 @@ fn read_host_addresses(node: &Node) -> Vec<(IpNet, String)> {
 
 /// A process that holds the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct LockingProcess {
     /// Its ID and name.
     pub process: LockHolder,
     /// Its age, as /proc has it; `None` where it has ended, and a child may have the lock, or belongs to another PID namespace.
@@ -135,7 +135,7 @@ pub struct Holder {
 }
 
 /// The present holder of the lock, if there is one. One that cannot be seen must hold it for a second: a call is faster.
-fn holder(node: &Node) -> Option<Holder> {
+fn holder(node: &Node) -> Option<LockingProcess> {
     let paths = node.paths();
     let process = holder_now(paths)?;
     let stat = read_text(&paths.process(process.pid).join("stat"));
@@ -144,14 +144,14 @@ fn holder(node: &Node) -> Option<Holder> {
         sleep(Duration::from_secs(1));
         holder_now(paths).filter(|later| *later == process)?;
     }
-    Some(Holder {
+    Some(LockingProcess {
         process,
         age: known.map(|(age, _)| age),
         is_stopped: known.is_some_and(|(_, is_stopped)| is_stopped),
     })
 }
 
-impl Holder {
+impl LockingProcess {
     /// Whether the next call would wait for the lock until it times out.
     pub fn is_stuck(&self) -> bool {
         self.is_stopped || self.age.is_none_or(|age| age > WAIT)

@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use crate::host::{Route, in_namespace, io_reason, is_resolved};
 use crate::ipam::{Held, Ipam, Record};
 use crate::ops::finding::{Finding, FindingKind};
-use crate::ops::lease::{ambiguous, find_pods, held_records};
+use crate::ops::held::{ambiguous, find_pods, held_records};
 use crate::ops::node::Node;
 use crate::ops::outcome::CommandError;
 
@@ -21,7 +21,7 @@ const WAIT: Duration = Duration::from_secs(1);
 /// # Errors
 /// The name stands for no pod with an address, or for several.
 pub fn examine(node: &Node, ipam: &Ipam, name: &str) -> Result<Vec<Finding>, CommandError> {
-    let pods = ipam.holders().filter_map(|held| held.owner.pod());
+    let pods = ipam.holders().filter_map(|held| held.holder.pod.as_deref());
     let pods = Vec::from_iter(find_pods(name, pods));
     let [pod] = &*pods else {
         return Err(match &*pods {
@@ -29,10 +29,10 @@ pub fn examine(node: &Node, ipam: &Ipam, name: &str) -> Result<Vec<Finding>, Com
             _ => ambiguous(name, "pods have it in their names", &pods),
         });
     };
-    let held = held_records(ipam).filter(|(.., held)| held.owner.pod() == Some(pod));
+    let held = held_records(ipam).filter(|(.., held)| held.holder.pod.as_ref() == Some(pod));
     let finding = |(_, _, record, held): (_, _, &Record, &Held)| {
         let address = record.address();
-        let netns = held.owner.netns().map_or("", |netns| &netns.path);
+        let netns = held.holder.netns.as_ref().map_or("", |netns| &netns.path);
         let host = Route::to_the_outside(address).map(|route| route?.source);
         let problem = in_namespace(node.paths(), netns, || find_problem(address, host?));
         let (problem, remedy) = match problem {

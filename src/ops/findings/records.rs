@@ -11,7 +11,9 @@ use crate::ipam::{
     Verdict,
 };
 use crate::ops::finding::{Finding, FindingKind, Severity};
-use crate::ops::lease::{Lease, describe_missing, describe_uses, held_records, records_by_address};
+use crate::ops::held::{
+    HeldAddress, describe_missing, describe_uses, held_records, records_by_address,
+};
 use crate::ops::node::Now;
 use crate::ops::screen::format_age;
 
@@ -34,8 +36,8 @@ pub struct NodeView<'a> {
     pub lock: PathBuf,
 }
 
-/// The leases of each held address: several where it is in more than one pool.
-type Holders = BTreeMap<IpAddr, Vec<Lease>>;
+/// The holders of each held address: several where it is in more than one pool.
+type Holders = BTreeMap<IpAddr, Vec<HeldAddress>>;
 
 /// All findings about addresses, from those held before the evidence was collected, and the state after that.
 pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>) -> Vec<Finding> {
@@ -45,21 +47,21 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     let mut holders = Holders::new();
     for (_, pool, record, held) in held_records(ipam) {
         let address = record.address();
-        let lease = Lease::new(pool, address, held, now);
+        let holder = HeldAddress::new(pool, address, held, now);
         let judgement = index.judge(address, held, now.boot);
-        found.extend(leak(held, &lease, &judgement, view));
+        found.extend(leak(held, &holder, &judgement, view));
         let is_on_host = view.host.iter().any(|(net, _)| net.addr() == address);
         if is_on_host && judgement.verdict == Verdict::Alive {
-            let holder = Some(lease.clone());
+            let holder = Some(holder.clone());
             found.push(Finding {
                 holder,
                 ..on_host(address, true, view)
             });
         }
-        if held.owner.is_unknown() {
-            found.push(unknown_owner(&lease, evidence));
+        if held.holder.is_unknown() {
+            found.push(unknown_holder(&holder, evidence));
         }
-        holders.entry(address).or_default().push(lease);
+        holders.entry(address).or_default().push(holder);
     }
     found.extend(duplicates(&holders, ipam, evidence));
     // The evidence may still show what was released meanwhile.
@@ -74,9 +76,14 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     found
 }
 
-/// A lease without evidence, or with nothing but a host route that may be left over.
-fn leak(held: &Held, lease: &Lease, judgement: &Judgement, view: &NodeView<'_>) -> Option<Finding> {
-    let (address, program) = (lease.address, view.program);
+/// A held address without evidence, or with nothing but a host route that may be left over.
+fn leak(
+    held: &Held,
+    holder: &HeldAddress,
+    judgement: &Judgement,
+    view: &NodeView<'_>,
+) -> Option<Finding> {
+    let (address, program) = (holder.address, view.program);
     let age = view.now.since(held.since);
     let reclaim = format!("sudo {program} reclaim --yes");
     let only = |wanted: fn(&Reason) -> bool| judgement.reasons.iter().all(wanted);
@@ -107,7 +114,7 @@ fn leak(held: &Held, lease: &Lease, judgement: &Judgement, view: &NodeView<'_>) 
             "reclaim frees it when it is 15 minutes old; if it cannot wait:".to_owned(),
             vec![format!(
                 "sudo {program} release {address} --container {}",
-                lease.container_text()
+                holder.container_text()
             )],
         ),
         Verdict::Alive
@@ -123,10 +130,10 @@ fn leak(held: &Held, lease: &Lease, judgement: &Judgement, view: &NodeView<'_>) 
         }
         Verdict::Alive | Verdict::Undecided => return None,
     };
-    let since = if lease.first_seen { "at least " } else { "" };
+    let since = if holder.first_seen { "at least " } else { "" };
     let text = format!(
         "held by {} for {since}{}, but {shown}",
-        lease.describe_holder(),
+        holder.describe_holder(),
         format_age(age)
     );
     let finding = Finding::warning(FindingKind::Leak, &text, &remedy).about(address);
@@ -134,27 +141,31 @@ fn leak(held: &Held, lease: &Lease, judgement: &Judgement, view: &NodeView<'_>) 
         cause,
         evidence: describe_missing(address, held, view.evidence),
         commands,
-        holder: Some(lease.clone()),
+        holder: Some(holder.clone()),
         ..finding
     })
 }
 
 /// Whether a look at all network namespaces did not find that of the holder.
 fn own_namespace_is_gone(held: &Held, Evidence { kernel, .. }: &Evidence) -> bool {
-    let netns = held.owner.netns().filter(|netns| netns.id.is_some());
+    let netns = held
+        .holder
+        .netns
+        .as_ref()
+        .filter(|netns| netns.id.is_some());
     let is_gone = netns.is_some_and(|netns| kernel.existence(netns) == Existence::None);
     is_gone && kernel.incomplete.is_none()
 }
 
-/// A lease with an unknown owner.
-fn unknown_owner(lease: &Lease, evidence: &Evidence) -> Finding {
-    let cause = "held for an unknown owner: found in use when the state was rebuilt";
+/// An address with an unknown holder.
+fn unknown_holder(holder: &HeldAddress, evidence: &Evidence) -> Finding {
+    let cause = "held for an unknown holder: found in use when the state was rebuilt";
     let remedy = "no action needed: the DEL of its pod frees it, or reclaim once the pod is dead";
     Finding {
         cause,
-        evidence: describe_uses(lease.address, evidence),
-        holder: Some(lease.clone()),
-        ..Finding::note(FindingKind::UnknownOwner, &cause, &remedy).about(lease.address)
+        evidence: describe_uses(holder.address, evidence),
+        holder: Some(holder.clone()),
+        ..Finding::note(FindingKind::UnknownHolder, &cause, &remedy).about(holder.address)
     }
 }
 
@@ -169,12 +180,11 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     let mut twice: BTreeSet<IpAddr> = also.filter(is_ours).collect();
     let lists = evidence.lists();
     let entries = lists.iter().flat_map(|(_, list)| list.entries());
-    for entry in entries.filter(|entry| entry.is_live && !entry.container_id.is_empty()) {
-        let is_other = |holder: &Lease| {
-            let id = holder.container.as_ref();
-            id.is_some_and(|id| *id != entry.container_id)
+    for entry in entries.filter(|entry| entry.is_live && !entry.holder.is_unknown()) {
+        let is_other = |holder: &HeldAddress| {
+            !holder.by.is_unknown() && !holder.by.is_container(entry.holder.container_id())
         };
-        let are_others = |all: &Vec<Lease>| all.iter().all(is_other);
+        let are_others = |all: &Vec<HeldAddress>| all.iter().all(is_other);
         let is_claimed = |address: &&IpAddr| holders.get(*address).is_some_and(are_others);
         twice.extend(entry.addresses.iter().filter(is_claimed));
     }
@@ -182,7 +192,7 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     twice.extend(several.map(|(address, _)| address));
     let finding = |address: IpAddr| {
         let mut all = holders.get(&address).into_iter().flatten();
-        let claim = |h: &Lease| format!("held by {} in pool {}", h.describe_holder(), h.pool);
+        let claim = |h: &HeldAddress| format!("held by {} in pool {}", h.describe_holder(), h.pool);
         let claims = all.clone().map(claim);
         let text = "more than one attachment has this address";
         let remedy = "find out which pod answers, and delete the others: nothing else ends this; recreated pods get another address";
@@ -283,9 +293,9 @@ fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
 
 /// Pods of our networks with addresses outside of all pools.
 fn outside_of_pools(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec<Finding> {
-    let claims = held_records(ipam).filter_map(|(_, _, _, held)| held.owner.claim());
+    let held = held_records(ipam).map(|(_, _, _, held)| &*held.holder.attachment.network);
     let networks = networks.iter().map(String::as_str);
-    let networks: BTreeSet<&str> = networks.chain(claims.map(|c| &*c.network)).collect();
+    let networks: BTreeSet<&str> = networks.chain(held).filter(|n| !n.is_empty()).collect();
     let nets = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
     let nets: Vec<IpNet> = nets.collect();
     let is_outside = |address: &&IpAddr| {
@@ -295,9 +305,10 @@ fn outside_of_pools(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String
     let remedy = "no action needed while the pod works; recreated, it gets an address of the pools";
     let mut found = Vec::new();
     for entry in evidence.cache.entries().iter().filter(|e| e.is_live) {
-        let Some(network) = entry.network.as_deref().filter(|n| networks.contains(n)) else {
+        let network = &*entry.holder.attachment.network;
+        if !networks.contains(network) {
             continue;
-        };
+        }
         let text = format_args!(
             "a pod of network {network} has this address, which is in none of the pools"
         );

@@ -87,12 +87,12 @@ fn answered(
     }
     for pool in &matched.inventory.pools {
         // A range of the node is on no interface in particular.
-        let owner = match &*pool.if_name {
+        let source = match &*pool.if_name {
             "" => "the node",
             if_name => if_name,
         };
         let count = pluralize(pool.addresses.len(), "address", "addresses");
-        let text = format_args!("{owner} has {} with {count} for pods", pool.subnet);
+        let text = format_args!("{source} has {} with {count} for pods", pool.subnet);
         found.push(Finding::ok(FindingKind::Interface, &text));
     }
     if !matched.unmatched.is_empty() {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::inspection::{Holder, Inspection};
+use super::inspection::{Inspection, LockingProcess};
 use crate::host::{check_room, io_reason, read_text, room, write_refusal};
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::install::{Kind as Installed, look};
@@ -185,7 +185,7 @@ fn is_other_kind(path: &Path, is_kind: fn(&Metadata) -> bool) -> bool {
 }
 
 /// The lock and its folder. The lock is judged from the kernel's list, and never taken.
-fn lock(node: &Node, holder: Option<&Holder>) -> Vec<Finding> {
+fn lock(node: &Node, holder: Option<&LockingProcess>) -> Vec<Finding> {
     let (folder, file) = (node.paths().lock_folder(), node.paths().lock_file());
     let is_read_only = |error: io::Error| error.kind() == io::ErrorKind::ReadOnlyFilesystem;
     let mut found = Vec::new();
@@ -218,7 +218,7 @@ fn lock(node: &Node, holder: Option<&Holder>) -> Vec<Finding> {
     found
 }
 
-fn held(holder: &Holder, file: &Path) -> Finding {
+fn held(holder: &LockingProcess, file: &Path) -> Finding {
     let (process, pid, wait) = (&holder.process, holder.process.pid, WAIT.as_secs());
     let since = match holder.age.map(format_age) {
         Some(age) if holder.is_stopped => format!("started {age} ago and is stopped now"),

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::check::{CheckReport, Prediction};
 use super::records::{NodeView, findings};
 use crate::ipam::{
-    Claim, Entry, Evidence, EvidenceList, Free, Held, Inventory, Ipam, Kernel, ListedPool, Moment,
-    NetNs, Owner, Place, Routes, Usage,
+    Attachment, Entry, Evidence, EvidenceList, Free, Held, Holder, Inventory, Ipam, Kernel,
+    ListedPool, Moment, NetNs, Place, Routes, Usage,
 };
 use crate::ops::finding::{Finding, FindingKind};
 use crate::ops::node::Now;
@@ -51,20 +51,26 @@ pub fn listed(subnet: &str, addresses: &[&str]) -> MatchedListing {
 const ALIVE: (u64, u64) = (4, 4_026_532_500);
 const GONE: (u64, u64) = (4, 4_026_532_700);
 
+fn attachment(container: &str) -> Attachment {
+    Attachment {
+        network: "azure".into(),
+        container_id: container.into(),
+        if_name: "eth0".into(),
+    }
+}
+
 fn pod(container: &str, pod: &str, netns: (u64, u64), age: u64) -> Held {
     Held {
-        owner: Owner::Attachment(Box::new(Claim {
-            container_id: container.into(),
-            network: "azure".into(),
-            if_name: "eth0".into(),
+        holder: Box::new(Holder {
+            attachment: attachment(container),
             pod: Some(pod.into()),
             netns: Some(NetNs {
                 path: format!("/run/netns/cni-{container:.4}").into(),
                 id: Some(netns),
                 cookie: None,
             }),
-            generation: 1,
-        })),
+            number: 1,
+        }),
         since: ago(age),
         ..Held::default()
     }
@@ -82,7 +88,7 @@ fn ipam() -> Ipam {
         ..pod("c81d0f6a2b9e", "shop/checkout-59d8", GONE, 1_930)
     };
     let original = Held {
-        owner: Owner::from_container_id("77aa01b2c3d4"),
+        holder: Holder::from_container_id("77aa01b2c3d4").into(),
         since: ago(93_600),
         ..Held::default()
     };
@@ -113,9 +119,7 @@ fn ipam() -> Ipam {
 fn evidence() -> Evidence {
     let place = |name: &str| Place::Namespace(format!("/run/netns/{name}"));
     let entry = |container: &str, address: &str, is_live| Entry {
-        container_id: container.into(),
-        network: Some("azure".into()),
-        if_name: Some("eth0".into()),
+        holder: Holder::from(attachment(container)),
         addresses: vec![ip(address)],
         is_live,
         ..Entry::default()
@@ -182,12 +186,14 @@ fn findings_about_records_keep_their_json_shape() {
 }
 
 #[test]
-fn an_unknown_owner_comes_with_what_uses_the_address() {
+fn an_unknown_holder_comes_with_what_uses_the_address() {
     let mut ipam = ipam();
     let pool = ipam.pools_mut().next().unwrap();
     pool.record_mut(&ip("10.224.0.30")).unwrap().usage = Usage::Held(Held::default());
     let found = found(&ipam);
-    let mut unknown = found.iter().filter(|f| f.kind == FindingKind::UnknownOwner);
+    let mut unknown = found
+        .iter()
+        .filter(|f| f.kind == FindingKind::UnknownHolder);
     let evidence = &unknown.next().unwrap().evidence;
     assert!(evidence.concat().contains("cni-5e5e"), "{evidence:?}");
 }

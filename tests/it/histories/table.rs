@@ -43,7 +43,7 @@ fn renew(times: usize, pod: super::Pod, address: &'static str) -> Step {
 #[rustfmt::skip]
 pub(super) fn histories() -> Vec<History> {
     vec![
-        // A proved backup restores a lost state at once, with owners, releases and pools.
+        // A proved backup restores a lost state at once, with holders, releases and pools.
         row("a lost state is rebuilt at once", [
             Add(A, X), Add(B, Y), Add(C, Z), Add(D, W), Del(D), Lose(State),
             Add(E, W), HeldBy(X, A), HeldBy(Y, B), HeldBy(Z, C),
@@ -421,7 +421,7 @@ pub(super) fn histories() -> Vec<History> {
         ]),
 
         // Released, and still configured.
-        row("a failed teardown does not name the owner after a loss", [
+        row("a failed teardown does not name the holder after a loss", [
             Source(&[X]), Add(A, X), Cached(A, X), Del(A), Pass(31), Add(B, X), Remove(&[State]),
             Refused(D, Exhausted), Del(A), HeldBy(X, B),
         ]),
@@ -440,36 +440,36 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Shown(A, X), Del(A), Source(&[Y, Z, W]), Add(B, Y), Source(&[X, Y, Z, W]), Add(D, Z), Free(X),
         ]),
 
-        row("an old state does not name an owner whose teardown failed", [
+        row("an old state does not name a holder whose teardown failed", [
             Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Remove(&[Backup]),
             Refused(D, Quarantined), Held(X), Del(A), Held(X),
         ]),
 
-        // Owners, as the lists tell them.
-        row("two lists that agree name the owner", [
+        // Holders, as the lists tell them.
+        row("two lists that agree name the holder", [
             Add(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X), Endpoint(A, X),
             Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
         ]),
-        row("one list names the owner", [
+        row("one list names the holder", [
             Add(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X),
             Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
         ]).with_look(Incomplete),
-        row("one list names the owner of what the kernel shows", [
+        row("one list names the holder of what the kernel shows", [
             Add(A, X), Shown(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X), Refused(B, Quarantined), HeldBy(X, A),
         ]).with_look(Complete),
         row("two lists that disagree name nobody", [
             Add(A, X), Remove(&[State, Backup]), Cached(A, X), Endpoint(C, X),
             Refused(B, Quarantined), HeldByNobodyKnown(X), DelNaming(C, X), HeldByNobodyKnown(X),
         ]),
-        row("an ownerless address is released for the container in the lists", [
+        row("an orphaned address is released for the container in the lists", [
             Add(A, X), Remove(&[State, Backup]), Cached(A, X), Endpoint(C, X), Refused(B, Quarantined), NoEndpoint(C),
             DelNaming(C, X), HeldByNobodyKnown(X), DelNaming(A, X), Free(X),
         ]),
-        row("an ownerless address is not released while another's cache entry stands", [
+        row("an orphaned address is not released while another's cache entry stands", [
             Source(&[X]), Add(A, X), Endpoint(A, X), Del(A), Pass(31), Add(B, X), Cached(B, X), Remove(&[State, Backup]),
             Refused(D, Quarantined), HeldByNobodyKnown(X), Gone(A), DelNaming(A, X), HeldByNobodyKnown(X),
         ]).with_look(Complete),
-        row("an ownerless address is released by a DEL that names it", [
+        row("an orphaned address is released by a DEL that names it", [
             Add(A, X), Shown(A, X), Remove(&[State, Backup]), Refused(D, Quarantined), HeldByNobodyKnown(X),
             DelNaming(A, X), HeldByNobodyKnown(X), Gone(A), Del(A), HeldByNobodyKnown(X), DelNaming(A, X), Free(X),
         ]),

@@ -197,9 +197,9 @@ impl World {
         let state = self.state().unwrap_or_default();
         let mut ours = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
         let is_of_another = |held: &Held| {
-            held.owner.claim().is_some_and(|claim| {
-                *claim.container_id == *id.container_id() && *claim.if_name != *id.if_name()
-            })
+            held.holder.has_interface()
+                && held.holder.is_container(&id.container_id())
+                && held.holder.attachment.if_name != id.if_name()
         };
         if ours.any(|record| record.held().is_some_and(is_of_another)) {
             return;

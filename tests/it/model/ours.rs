@@ -270,7 +270,7 @@ impl World {
         let call = call("ADD", id, self.is_dual());
         let first = Id { interface: 0, ..id };
         let is_told = self.blind != Blindness::Cache && self.cache.contains_key(&first);
-        id.interface != 0 && !is_told && state.ipam().is_claimless(&call.attachment)
+        id.interface != 0 && !is_told && state.ipam().lacks_interface(&call.attachment)
     }
 
     /// Starts an ADD, if the runtime would call it.
@@ -619,12 +619,8 @@ impl World {
         let view = self.view();
         let is_with_namespace = view.ipam().pools().all(|(_, _, pool)| {
             let held = pool.records.iter().filter_map(|record| record.held());
-            let mut theirs = held.filter(|h| h.owner.is_container(&id.container_id()));
-            theirs.all(|held| {
-                held.owner
-                    .claim()
-                    .is_some_and(|claim| claim.netns.is_some())
-            })
+            let mut theirs = held.filter(|h| h.holder.is_container(&id.container_id()));
+            theirs.all(|held| held.holder.netns.is_some())
         });
         // "Otherwise everything that evidence names is held, and 30 s of quarantine pass": until then a holder may be missing.
         let is_known = view.ipam().quarantine.is_none();

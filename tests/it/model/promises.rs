@@ -16,11 +16,11 @@ impl World {
         // and so may later those that were written without it.
         self.truth.was_unreadable |= !self.is_boot_id_readable;
         self.truth.may_refuse |= self.truth.was_unreadable;
-        let mut owners: BTreeMap<IpAddr, Id> = BTreeMap::new();
+        let mut holders: BTreeMap<IpAddr, Id> = BTreeMap::new();
         for (id, pod) in &self.pods {
             for address in &pod.addresses {
-                let other = owners.insert(*address, *id);
-                assert_eq!(other, None, "{address} has two live owners");
+                let other = holders.insert(*address, *id);
+                assert_eq!(other, None, "{address} has two live holders");
             }
         }
         let Some(state) = self.state() else {
@@ -48,9 +48,8 @@ impl World {
                 let pools = state.ipam().pools();
                 let mut records = pools.flat_map(|(_, _, pool)| &pool.records);
                 let is_theirs = |held: &Held| {
-                    held.owner.claim().is_some_and(|claim| {
-                        *claim.container_id == *id.container_id() && *claim.if_name == *id.if_name()
-                    })
+                    held.holder.is_container(&id.container_id())
+                        && held.holder.attachment.if_name == id.if_name()
                 };
                 let held = records.find(|r| r.held().is_some_and(is_theirs));
                 let held = held.map(|record| record.address());
@@ -115,7 +114,7 @@ impl World {
         for record in records {
             let holder = record
                 .held()
-                .map(|held| held.owner.container_id().unwrap_or_default().to_owned());
+                .map(|held| held.holder.container_id().to_owned());
             assert!(
                 theirs.contains(&record.address())
                     || holder.as_ref().is_some_and(|h| live.contains(h)),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use azure_vnet_ipam::ipam::{
-    Entry, Evidence, EvidenceList, Family, Inventory, Ipam, Kernel, ListedPool, NetNs, Place,
-    Routes, UnreadablePart,
+    Attachment, Entry, Evidence, EvidenceList, Family, Holder, Inventory, Ipam, Kernel, ListedPool,
+    NetNs, Place, Routes, UnreadablePart,
 };
 use azure_vnet_ipam::state::{Condition, Document, State, StateFile, view};
 use ipnet::IpNet;
@@ -86,15 +86,19 @@ impl World {
             let mut namespaces = self.namespaces().filter(|_| has_namespace);
             let there = namespaces.find(|(number, _)| *number == id.container);
             Entry {
-                container_id: id.container_id(),
-                network: Some("azure".into()),
-                if_name: Some(id.if_name()),
-                pod: None,
-                netns: has_namespace.then(|| NetNs {
-                    path: id.container_id().into(),
-                    id: there.map(|(_, inode)| (4, inode)),
-                    cookie: None,
-                }),
+                holder: Holder {
+                    attachment: Attachment {
+                        network: "azure".into(),
+                        container_id: id.container_id(),
+                        if_name: id.if_name().into(),
+                    },
+                    netns: has_namespace.then(|| NetNs {
+                        path: id.container_id().into(),
+                        id: there.map(|(_, inode)| (4, inode)),
+                        cookie: None,
+                    }),
+                    ..Holder::default()
+                },
                 addresses: addresses.to_vec(),
                 is_live: there.is_some(),
                 of_this_boot: !has_namespace,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use crate::codec::{Cursor, Out, ParseError, go_json, read_address};
-use crate::ipam::{Free, Held, Owner, Record, Usage};
+use crate::ipam::{Free, Held, Holder, Moment, Record, Usage};
 
 // What stands between the values of a record, which lies seven deep.
 const KEY: &str = "\n\t\t\t\t\t\t\t\"";
@@ -48,8 +48,11 @@ pub(super) fn leading(json: &mut Cursor<'_>) -> Option<IpAddr> {
 pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) -> Record {
     let usage = if in_use {
         Usage::Held(Held {
-            owner: Owner::from_container_id(id),
-            ..Held::default()
+            holder: Box::new(Holder::from_container_id(id)),
+            // Not from a default, which would allocate a holder, too.
+            since: Moment::default(),
+            suspect: None,
+            unlisted: false,
         })
     } else {
         Usage::Free(Free {
@@ -63,7 +66,7 @@ pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) 
 /// Appends key and record, on a line of their own.
 pub(super) fn print(out: &mut Out, record: &Record) {
     let (id, in_use) = match &record.usage {
-        Usage::Held(held) => (held.owner.container_id().unwrap_or_default(), true),
+        Usage::Held(held) => (held.holder.container_id(), true),
         Usage::Free(free) => (free.left_over_id.as_deref().unwrap_or_default(), false),
     };
     out.literal(KEY);

@@ -1,4 +1,4 @@
-//! A lease, as every command reports it: an address and the attachment that holds it.
+//! A held address, as every command reports it.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -10,7 +10,8 @@ use super::node::Now;
 use super::outcome::CommandError;
 use super::screen::{first_few, format_age, pluralize};
 use crate::ipam::{
-    Candidate, Entry, Evidence, EvidenceList, Held, Ipam, Place, Pool, Record, Routes,
+    Attachment, Candidate, Entry, Evidence, EvidenceList, Held, Holder, Ipam, Place, Pool, Record,
+    Routes,
 };
 
 /// The length of a shortened container ID, as runtimes print it.
@@ -19,21 +20,14 @@ const SHORT: usize = 12;
 /// A held address and its holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Lease {
+pub struct HeldAddress {
     /// The address.
     pub address: IpAddr,
     /// The subnet of its pool.
     pub pool: String,
-    /// `namespace/name` of the pod, if the runtime passed it.
-    pub pod: Option<String>,
-    /// The container ID; `None` for an unknown owner.
-    pub container: Option<String>,
-    /// The network's name; `None` in a record of the original.
-    pub network: Option<String>,
-    /// The interface within the container; `None` in a record of the original.
-    pub interface: Option<String>,
-    /// The path of the network namespace that the ADD named.
-    pub netns: Option<String>,
+    /// Who holds it.
+    #[serde(flatten)]
+    pub by: Holder,
     /// The time of the allocation, RFC 3339.
     pub since: String,
     /// The age in seconds.
@@ -46,47 +40,40 @@ pub struct Lease {
     pub listed: bool,
 }
 
-impl Lease {
+impl HeldAddress {
     /// Makes it from a record.
-    pub fn new(pool: &str, address: IpAddr, held: &Held, now: &Now) -> Lease {
-        let claim = held.owner.claim();
-        Lease {
+    pub fn new(pool: &str, address: IpAddr, held: &Held, now: &Now) -> HeldAddress {
+        HeldAddress {
             address,
             pool: pool.to_owned(),
-            pod: claim.and_then(|c| c.pod.as_deref()).map(str::to_owned),
-            container: held.owner.container_id().map(str::to_owned),
-            network: claim
-                .map(|c| c.network.to_string())
-                .filter(|n| !n.is_empty()),
-            interface: claim.map(|c| c.if_name.to_string()),
-            netns: claim
-                .and_then(|c| c.netns.as_ref())
-                .map(|n| n.path.to_string()),
+            by: Holder::clone(&held.holder),
             since: now.wall_time(held.since),
             age_seconds: now.since(held.since).as_secs(),
-            first_seen: claim.is_none(),
+            first_seen: !held.holder.has_interface(),
             suspect_seconds: held.suspect.map(|at| now.since(at).as_secs()),
             listed: !held.unlisted,
         }
     }
 
-    /// The lease of a record that was judged.
-    pub fn from_candidate(candidate: &Candidate, now: &Now) -> Lease {
-        Lease::new(&candidate.pool, candidate.key, &candidate.held, now)
+    /// The address of a record that was judged.
+    pub fn from_candidate(candidate: &Candidate, now: &Now) -> HeldAddress {
+        HeldAddress::new(&candidate.pool, candidate.key, &candidate.held, now)
     }
 
     /// The first characters of the container ID, or `unknown`.
     pub fn container_text(&self) -> String {
-        match &self.container {
-            Some(id) => shorten_container_id(id),
-            None => "unknown".to_owned(),
+        match self.by.container_id() {
+            "" => "unknown".to_owned(),
+            id => shorten_container_id(id),
         }
     }
 
     /// Network and interface, or `-`.
     pub fn network_text(&self) -> String {
-        match (&self.network, &self.interface) {
-            (Some(network), Some(interface)) => format!("{network}/{interface}"),
+        match &self.by.attachment {
+            Attachment {
+                network, if_name, ..
+            } if !network.is_empty() => format!("{network}/{if_name}"),
             _ => "-".to_owned(),
         }
     }
@@ -101,51 +88,53 @@ impl Lease {
         }
     }
 
-    /// Makes the rows of a table of leases with the columns ADDRESS, POD, CONTAINER, NETWORK and SINCE, and NOTE if there are notes.
+    /// Makes the rows of a table of held addresses with the columns ADDRESS, POD, CONTAINER, NETWORK and SINCE, and NOTE if there are notes.
     /// NETWORK is left out where [`common_network`] finds one.
     pub fn table<'a>(
-        leases: impl Iterator<Item = &'a Lease> + Clone,
-        note: fn(&Lease) -> &'static str,
+        held: impl Iterator<Item = &'a HeldAddress> + Clone,
+        note: fn(&HeldAddress) -> &'static str,
     ) -> Vec<Vec<String>> {
-        let with_network = common_network(leases.clone()).is_none();
-        let with_notes = leases.clone().any(|lease| !note(lease).is_empty());
+        let with_network = common_network(held.clone()).is_none();
+        let with_notes = held.clone().any(|held| !note(held).is_empty());
         let row = |cells: [String; 6]| {
             let are_shown = [true, true, true, with_network, true, with_notes];
             let shown = cells.into_iter().zip(are_shown).filter(|(_, is)| *is);
             shown.map(|(cell, _)| cell).collect()
         };
         let headings = ["ADDRESS", "POD", "CONTAINER", "NETWORK", "SINCE", "NOTE"];
-        let leases = leases.map(|lease| {
+        let held = held.map(|held| {
             [
-                lease.address.to_string(),
-                lease.pod.clone().unwrap_or_else(|| "-".to_owned()),
-                lease.container_text(),
-                lease.network_text(),
-                lease.age_text(),
-                note(lease).to_owned(),
+                held.address.to_string(),
+                held.by.pod.clone().unwrap_or_else(|| "-".to_owned()),
+                held.container_text(),
+                held.network_text(),
+                held.age_text(),
+                note(held).to_owned(),
             ]
         });
-        let all = iter::once(headings.map(str::to_owned)).chain(leases);
+        let all = iter::once(headings.map(str::to_owned)).chain(held);
         all.map(row).collect()
     }
 
     /// Names the pod and the container, as part of a sentence.
     pub fn describe_holder(&self) -> String {
-        match (&self.pod, &self.container) {
-            (Some(pod), Some(_)) => format!("pod {pod} (container {})", self.container_text()),
-            (None, Some(_)) => format!("container {}", self.container_text()),
-            (_, None) => "an unknown owner".to_owned(),
+        match &self.by {
+            holder if holder.is_unknown() => "an unknown holder".to_owned(),
+            Holder { pod: Some(pod), .. } => {
+                format!("pod {pod} (container {})", self.container_text())
+            }
+            Holder { pod: None, .. } => format!("container {}", self.container_text()),
         }
     }
 }
 
-/// The network and interface that all leases have, if they have the same. Records of the original do not count, as they name
+/// The network and interface of all held addresses, if they have the same. Records of the original do not count, as they name
 /// none.
-pub fn common_network<'a>(leases: impl Iterator<Item = &'a Lease>) -> Option<String> {
-    let mut known = leases.filter(|lease| lease.network.is_some());
+pub fn common_network<'a>(held: impl Iterator<Item = &'a HeldAddress>) -> Option<String> {
+    let mut known = held.filter(|held| !held.by.attachment.network.is_empty());
     let first = known.next()?.network_text();
     known
-        .all(|lease| lease.network_text() == first)
+        .all(|held| held.network_text() == first)
         .then_some(first)
 }
 
@@ -260,8 +249,7 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
         None => "is gone",
         Some(_) => "was not found",
     };
-    let netns = held.owner.netns();
-    match netns {
+    match &held.holder.netns {
         Some(netns) if netns.id.is_some() => {
             found.push(format!("its own network namespace, {}, {gone}", netns.path));
         }
@@ -296,7 +284,7 @@ pub fn entry_of_place<'a>(place: &Place, evidence: &'a Evidence) -> Option<&'a E
     let lists = evidence.lists();
     let mut entries = lists.into_iter().flat_map(|(_, list)| list.entries());
     entries.find(|entry| {
-        let netns = entry.netns.as_ref();
+        let netns = entry.holder.netns.as_ref();
         entry.is_live && netns.is_some_and(|netns| is_path(place, &netns.path))
     })
 }
@@ -320,10 +308,14 @@ pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
     for (name, list) in evidence.lists() {
         let entries = list.entries().iter();
         for entry in entries.filter(|e| e.is_live && e.addresses.contains(&address)) {
-            let pod = entry.pod.as_deref().map(|pod| format!(", pod {pod}"));
+            let pod = entry
+                .holder
+                .pod
+                .as_deref()
+                .map(|pod| format!(", pod {pod}"));
             found.push(format!(
                 "{name}: container {}{}",
-                shorten_container_id(&entry.container_id),
+                shorten_container_id(entry.holder.container_id()),
                 pod.unwrap_or_default()
             ));
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::codec::read_address;
 use crate::host::alters_terminal;
-use crate::ipam::Owner;
+use crate::ipam::{Attachment, Holder};
 
 /// One operation: a CNI call, or a command that changed the state. A call fills it on the way.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,18 +16,9 @@ pub struct OperationRecord {
     pub time: String,
     /// ADD, DEL, CHECK, GC, or the name of the command.
     pub verb: String,
-    /// The network's name.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub network: String,
-    /// CNI_CONTAINERID, or the container that the command was about.
-    #[serde(rename = "container", skip_serializing_if = "String::is_empty")]
-    pub container_id: String,
-    /// CNI_IFNAME.
-    #[serde(rename = "interface", skip_serializing_if = "String::is_empty")]
-    pub if_name: String,
-    /// `namespace/name` of the pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
+    /// Whom it was for.
+    #[serde(flatten)]
+    pub holder: Holder,
     /// The addresses that were allocated or released.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
@@ -66,28 +57,26 @@ pub struct FreedAddress {
     /// The address; `None` where another program wrote something else.
     #[serde(deserialize_with = "valid_address")]
     pub address: Option<IpAddr>,
-    /// The container ID; empty for an unknown owner.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub container: String,
-    /// `namespace/name` of the pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
+    /// Its former holder: the container and the pod, as a GC may free 256 addresses at once.
+    #[serde(flatten)]
+    pub holder: Holder,
 }
 
 impl FreedAddress {
     /// Describes an address that its holder loses.
-    pub fn new(address: IpAddr, owner: &Owner) -> FreedAddress {
+    pub fn new(address: IpAddr, holder: &Holder) -> FreedAddress {
         FreedAddress {
             address: Some(address),
-            container: owner.container_id().unwrap_or_default().to_owned(),
-            pod: owner.pod().map(str::to_owned),
+            holder: Holder {
+                pod: holder.pod.clone(),
+                ..Holder::from_container_id(holder.container_id())
+            },
         }
     }
 
     fn truncated(self) -> FreedAddress {
         FreedAddress {
-            container: truncate(self.container, NAME),
-            pod: self.pod.map(|pod| truncate(pod, SENTENCE)),
+            holder: truncate_holder(self.holder),
             ..self
         }
     }
@@ -152,10 +141,7 @@ impl OperationRecord {
         self.freed.truncate(MOST_FREED);
         OperationRecord {
             verb: truncate(self.verb, NAME),
-            network: truncate(self.network, NAME),
-            container_id: truncate(self.container_id, NAME),
-            if_name: truncate(self.if_name, NAME),
-            pod: self.pod.map(|pod| truncate(pod, SENTENCE)),
+            holder: truncate_holder(self.holder),
             msg: truncate(self.msg, SENTENCE),
             by: self.by.map(|by| truncate(by, NAME)),
             freed: self
@@ -165,6 +151,19 @@ impl OperationRecord {
                 .collect(),
             ..self
         }
+    }
+}
+
+fn truncate_holder(holder: Holder) -> Holder {
+    let attachment = holder.attachment;
+    Holder {
+        attachment: Attachment {
+            network: truncate(attachment.network.into(), NAME).into(),
+            container_id: truncate(attachment.container_id, NAME),
+            if_name: truncate(attachment.if_name.into(), NAME).into(),
+        },
+        pod: holder.pod.map(|pod| truncate(pod, SENTENCE)),
+        ..holder
     }
 }
 
