@@ -7,6 +7,6 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|file: &[u8]| {
     if let Some(entry) = parse::cni_cache(file) {
         assert!(!entry.is_live, "only the kernel can tell");
-        assert!(!entry.container_id.is_empty() || !entry.addresses.is_empty());
+        assert!(!entry.holder.is_unknown() || !entry.addresses.is_empty());
     }
 });
