@@ -156,7 +156,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::ipam::{Attachment, Holder};
+    use crate::ipam::{Attachment, Holder, NetNs};
 
     fn node(name: &str) -> (std::path::PathBuf, Paths) {
         let root = std::env::temp_dir().join(format!("events-{name}-{}", std::process::id()));
@@ -220,7 +220,14 @@ mod tests {
             refresh_failed: true,
             microseconds: u64::MAX,
             code: u32::MAX,
-            holder: holder(&long, &long, &long, &long),
+            holder: Holder {
+                netns: Some(NetNs {
+                    path: long.as_str().into(),
+                    id: None,
+                    cookie: None,
+                }),
+                ..holder(&long, &long, &long, &long)
+            },
             msg: long.clone(),
             by: Some(long.clone()),
             verb: long.clone(),

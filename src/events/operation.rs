@@ -154,6 +154,7 @@ impl OperationRecord {
     }
 }
 
+/// The attachment and the pod, of bounded length. A path of a network namespace is left out, as it soon belongs to nobody.
 fn truncate_holder(holder: Holder) -> Holder {
     let attachment = holder.attachment;
     Holder {
@@ -163,7 +164,7 @@ fn truncate_holder(holder: Holder) -> Holder {
             if_name: truncate(attachment.if_name.into(), NAME).into(),
         },
         pod: holder.pod.map(|pod| truncate(pod, SENTENCE)),
-        ..holder
+        ..Holder::default()
     }
 }
 

@@ -55,15 +55,10 @@ impl Progress {
     }
 }
 
-/// Returns the text, or `None` when it is empty. Lists may omit a text or leave it empty.
-pub(super) fn not_empty(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
-}
-
 /// Returns the network namespace at a path, before it is looked up; `None` when the path is empty.
 pub(super) fn named_namespace(path: String) -> Option<NetNs> {
-    Some(NetNs {
-        path: not_empty(path)?.into(),
+    (!path.is_empty()).then(|| NetNs {
+        path: path.into(),
         id: None,
         cookie: None,
     })

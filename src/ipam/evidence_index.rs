@@ -214,8 +214,10 @@ impl<'a> EvidenceIndex<'a> {
     ) -> Option<Box<Holder>> {
         let mut entries = self.holder_entries(address);
         entries.retain(|entry| entry.holder.container_id() == container_id);
-        let named = entries.iter().map(|entry| &entry.holder);
-        let named = named.filter(|holder| holder.has_interface());
+        let named = entries
+            .iter()
+            .map(|entry| &entry.holder)
+            .filter(|holder| holder.has_interface());
         let found = named.max_by_key(|holder| {
             (
                 !holder.attachment.network.is_empty(),

@@ -87,6 +87,14 @@ impl Holder {
         &self.attachment.container_id
     }
 
+    /// The container ID for people; `unknown` for an unknown holder.
+    pub fn container_text(&self) -> &str {
+        match self.container_id() {
+            "" => "unknown",
+            id => id,
+        }
+    }
+
     /// Whether nothing is known of the holder.
     pub fn is_unknown(&self) -> bool {
         self.container_id().is_empty()

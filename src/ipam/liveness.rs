@@ -136,8 +136,7 @@ impl EvidenceIndex<'_> {
         for (list, entry) in self.listed(address) {
             let container = entry.holder.container_id();
             if !held.holder.is_container(container) {
-                let container = container.to_owned();
-                vetoes.push(Reason::ListedForAnother(list, container));
+                vetoes.push(Reason::ListedForAnother(list, container.to_owned()));
             }
         }
         vetoes.extend(self.unreadable());

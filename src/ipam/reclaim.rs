@@ -146,7 +146,7 @@ impl Ipam {
         is_cleared
     }
 
-    /// Frees the record without looking at evidence, if the same ADD still holds it. Returns whether it did. The start of the held is not
+    /// Frees the record without looking at evidence, if the same ADD still holds it. Returns whether it did. Its moment is not
     /// compared: it is unknown for records of the original and of another boot.
     pub fn free_by_hand(&mut self, candidate: &Candidate, now: Moment) -> bool {
         let is_same = self.holder_of(candidate).is_some();
@@ -204,10 +204,10 @@ impl Ipam {
     /// A record of the original names only the container. It counts as one of `network` if records name this network and no other. One
     /// of an attachment whose network is not known counts as another network's.
     pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
-        let attachments = self.holders().map(|held| &held.holder);
-        let attachments = attachments.filter(|holder| holder.has_interface());
-        let networks: BTreeSet<&str> = attachments
-            .map(|holder| &*holder.attachment.network)
+        let networks: BTreeSet<&str> = self
+            .holders()
+            .filter(|held| held.holder.has_interface())
+            .map(|held| &*held.holder.attachment.network)
             .collect();
         let alone = networks.iter().eq([&network]);
         // Where the interface is not known, any valid one of the container will do.

@@ -62,10 +62,7 @@ impl HeldAddress {
 
     /// The first characters of the container ID, or `unknown`.
     pub fn container_text(&self) -> String {
-        match self.by.container_id() {
-            "" => "unknown".to_owned(),
-            id => shorten_container_id(id),
-        }
+        shorten_container_id(self.by.container_text())
     }
 
     /// Network and interface, or `-`.
@@ -102,7 +99,7 @@ impl HeldAddress {
             shown.map(|(cell, _)| cell).collect()
         };
         let headings = ["ADDRESS", "POD", "CONTAINER", "NETWORK", "SINCE", "NOTE"];
-        let held = held.map(|held| {
+        let rows = held.map(|held| {
             [
                 held.address.to_string(),
                 held.by.pod.clone().unwrap_or_else(|| "-".to_owned()),
@@ -112,7 +109,7 @@ impl HeldAddress {
                 note(held).to_owned(),
             ]
         });
-        let all = iter::once(headings.map(str::to_owned)).chain(held);
+        let all = iter::once(headings.map(str::to_owned)).chain(rows);
         all.map(row).collect()
     }
 

@@ -87,7 +87,7 @@ fn require_answer(state: &State, known: &Known<'_>, now: Moment) -> Result<(), N
         return Ok(());
     }
     if has_pools {
-        if known.has_waited {
+        if known.has_timed_out {
             return Ok(());
         }
         let answered = known.merged_at(state);
@@ -600,7 +600,7 @@ mod tests {
         }
         let full = decide(&mut state, &wanted("c"), &known, NOW, &Nowhere);
         assert!(matches!(full, Err(Need::NewerAnswer(_))), "{full:?}");
-        known.has_waited = true;
+        known.has_timed_out = true;
         let empty = decide(&mut State::default(), &wanted("a"), &known, NOW, &Nowhere);
         assert!(matches!(empty, Err(Need::Answer(_))), "{empty:?}");
         known.answer = Some(Err("it does not answer".to_owned()));

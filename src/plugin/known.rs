@@ -34,8 +34,8 @@ pub struct Known<'a> {
     pub started: Moment,
     /// The turn to ask the source, which is kept until the commit; `None` if another call has it, or it was not needed.
     pub turn: Option<Turn>,
-    /// Whether this call has waited for the turn in vain.
-    pub has_waited: bool,
+    /// Whether a wait of this call for the turn timed out.
+    pub has_timed_out: bool,
     /// What the source answered this call, or why it did not.
     pub answer: Option<Result<FreshAnswer, String>>,
     /// Whether this call failed to get an answer of the source.
@@ -88,11 +88,11 @@ impl<'a> Known<'a> {
         let boot_id = context.boot_id.as_deref();
         match context.node.wait_for_turn(source, boot_id, limit) {
             Ok(Some(turn)) => self.turn = Some(turn),
-            Ok(None) if self.has_waited => self.fail(&SourceError::Busy),
+            Ok(None) if self.has_timed_out => self.fail(&SourceError::Busy),
             // The stored pools may do.
             Ok(None) => {
                 warn!(target: "ipam", "Source refresh failed, err:{}.", SourceError::Busy);
-                self.has_waited = true;
+                self.has_timed_out = true;
             }
             Err(error) => self.fail(&error),
         }

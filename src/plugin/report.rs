@@ -237,10 +237,7 @@ fn log_verdicts(judged: &[Judged]) {
     {
         let reasons: Vec<String> = judgement.reasons.iter().map(ToString::to_string).collect();
         let (address, held, reasons) = (candidate.key, &candidate.held, reasons.join("; "));
-        let container = match held.holder.container_id() {
-            "" => "unknown",
-            id => id,
-        };
+        let container = held.holder.container_text();
         let pod = held.holder.pod.as_deref().unwrap_or("-");
         match judgement.verdict {
             Verdict::Dead => {

@@ -121,14 +121,16 @@ impl Facts<'_> {
         }
         held.suspect = trust.unless_overwritten(self.suspect);
         let holder = &mut *held.holder;
-        let (Some(network), Some(if_name), false) = (network, if_name, holder.is_unknown()) else {
-            return;
-        };
-        holder.attachment.network = (**network).into();
-        holder.attachment.if_name = (**if_name).into();
-        holder.pod = pod.as_deref().map(str::to_owned);
-        holder.netns = netns.as_ref().map(|raw| raw.to_netns(trust.same_boot));
-        holder.number = self.generation.unwrap_or(0).min(generation);
+        if let Some(network) = network
+            && let Some(if_name) = if_name
+            && !holder.is_unknown()
+        {
+            holder.attachment.network = (**network).into();
+            holder.attachment.if_name = (**if_name).into();
+            holder.pod = pod.as_deref().map(str::to_owned);
+            holder.netns = netns.as_ref().map(|raw| raw.to_netns(trust.same_boot));
+            holder.number = self.generation.unwrap_or(0).min(generation);
+        }
     }
 
     fn apply_to_free(&self, free: &mut Free, trust: Trust) {

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::cni::IpamConfig;
 use crate::host::HostAddress;
 use crate::ipam::{
-    AGAIN, Entry, Evidence, EvidenceIndex, Existence, Free, GRACE, Held, Holder, Ipam, Judgement,
-    Place, Pool, Reason, Record, Usage, Verdict,
+    AGAIN, Attachment, Entry, Evidence, EvidenceIndex, Existence, Free, GRACE, Held, Holder, Ipam,
+    Judgement, Place, Pool, Reason, Record, Usage, Verdict,
 };
 use crate::ops::held::{
     HeldAddress, describe_missing, describe_uses, entry_of_place, held_records, is_path,
@@ -32,7 +32,7 @@ pub struct AddressExplanation {
     /// Its use.
     #[serde(rename = "use")]
     pub usage: AddressUse,
-    /// The held.
+    /// The held address, if somebody holds it.
     pub holder: Option<HeldAddress>,
     /// Where it is in use on the node.
     pub shown: Vec<String>,
@@ -277,13 +277,12 @@ impl AddressExplanation {
                 netns,
                 ..
             } = &holder.by;
-            let container = match &*attachment.container_id {
-                "" => "unknown",
-                id => id,
-            };
-            let (network, if_name) = (&attachment.network, &attachment.if_name);
-            let network = (!network.is_empty()).then(|| format!("{network}, interface {if_name}"));
-            let netns = netns.as_ref().map(|netns| netns.path.to_string());
+            let container = holder.by.container_text();
+            let Attachment {
+                network, if_name, ..
+            } = attachment;
+            let where_to = (!network.is_empty()).then(|| format!("{network}, interface {if_name}"));
+            let path = netns.as_ref().map(|netns| netns.path.to_string());
             let since = if holder.first_seen {
                 "first seen"
             } else {
@@ -292,8 +291,8 @@ impl AddressExplanation {
             let age = format_age(Duration::from_secs(holder.age_seconds));
             facts("pod", pod.as_slice());
             facts("container", &[container.to_owned()]);
-            facts("network", network.as_slice());
-            facts("netns", netns.as_slice());
+            facts("network", where_to.as_slice());
+            facts("netns", path.as_slice());
             facts(
                 since,
                 &[format!("{}, {age} ago", format_time(&holder.since))],
@@ -321,7 +320,7 @@ pub fn describe_list(name: &str, lines: &[String], screen: &Screen) -> String {
     text
 }
 
-/// What happens to a held if no DEL comes.
+/// What happens to a held address if no DEL comes.
 fn fate(judgement: &Judgement, held: &Held, facts: &Facts<'_>) -> String {
     let Facts { now, program, .. } = *facts;
     match judgement.verdict {
@@ -438,7 +437,7 @@ impl OtherUser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::{Attachment, EvidenceList, NetNs};
+    use crate::ipam::{EvidenceList, NetNs};
 
     const ADDRESS: &str = "10.224.0.5";
 

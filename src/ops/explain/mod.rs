@@ -196,7 +196,7 @@ fn describe_entry(list: &str, entry: &Entry) -> String {
     let Holder {
         attachment, pod, ..
     } = &entry.holder;
-    let pod = pod.as_deref().map(|pod| format!(", pod {pod}"));
+    let pod_text = pod.as_ref().map(|pod| format!(", pod {pod}"));
     let status = if entry.is_live {
         "its network namespace or link exists"
     } else {
@@ -205,7 +205,7 @@ fn describe_entry(list: &str, entry: &Entry) -> String {
     format!(
         "{list}: container {}{}, {}; {status}",
         attachment.container_id,
-        pod.unwrap_or_default(),
+        pod_text.unwrap_or_default(),
         addresses.join(", ")
     )
 }
@@ -268,10 +268,14 @@ impl Query {
             known.iter().filter_map(|holder| holder.pod.as_deref()),
         );
         let pods: Vec<String> = pods.into_iter().collect();
-        let early = ipam.tombstones.iter();
-        let early = early.map(|tombstone| &*tombstone.attachment.container_id);
-        let ids = known.iter().map(|holder| holder.container_id());
-        let ids = ids.chain(early);
+        let ids_of_early_dels = ipam
+            .tombstones
+            .iter()
+            .map(|tombstone| &*tombstone.attachment.container_id);
+        let ids = known
+            .iter()
+            .map(|holder| holder.container_id())
+            .chain(ids_of_early_dels);
         match (find_container(name, ids), &*pods) {
             (ContainerMatch::One(id), _) => self.container = Some(id),
             (_, [pod]) => self.pod = Some(pod.clone()),

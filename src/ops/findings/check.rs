@@ -39,7 +39,7 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// What could not be checked.
     pub not_seen: Vec<String>,
-    /// The number of held that were compared with the node.
+    /// The number of holders that were compared with the node.
     pub compared: usize,
     /// What an ADD of each network configuration would come to.
     pub adds: Vec<Prediction>,
