@@ -23,7 +23,7 @@ use crate::host::{RotatingFile, alters_terminal, wall_now};
 const KEPT: RotatingFile = RotatingFile {
     full_at: 5 << 20,
     files: 8,
-    mode: 0o640,
+    mode: 0o600,
 };
 
 /// The capacity of a line; most lines are shorter.

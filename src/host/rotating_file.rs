@@ -1,8 +1,8 @@
 //! Appends to files that many processes share, and rotates them when they are full.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fs2::FileExt;
@@ -17,7 +17,7 @@ pub struct RotatingFile {
     pub full_at: u64,
     /// The most files kept: `x`, `x.1`, `x.2` and so on, the oldest last.
     pub files: u32,
-    /// The mode of a new file.
+    /// The mode of the files. More is taken away from a file that another program made: whoever may read a file may lock it.
     pub mode: u32,
 }
 
@@ -36,9 +36,15 @@ impl RotatingFile {
         let mut file = self.open(path)?;
         let meta = file.metadata()?;
         check_regular(&meta)?;
+        if meta.mode() & 0o777 & !self.mode != 0 {
+            // Fails for a file of another user, which may still be appended to.
+            let _ = file.set_permissions(Permissions::from_mode(self.mode));
+        }
+        let is_full = meta.len() >= self.full_at;
         // No call waits for another one's rotation. A call that does not get the lock at once
-        // appends to the full file.
-        if meta.len() >= self.full_at && FileExt::try_lock_exclusive(&file).is_ok() {
+        // appends to the full file. Only who opened it before its mode was set holds it for long.
+        let is_far_too_long = meta.len() >= 2 * self.full_at;
+        if is_full && (FileExt::try_lock_exclusive(&file).is_ok() || is_far_too_long) {
             self.rotate(path, &file, heading)?;
             file = self.open(path)?;
         }
@@ -149,6 +155,26 @@ mod tests {
         drop(locked);
         KEPT.append(&path, b"new\n", Vec::new).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn readers_of_the_originals_log_neither_stay_nor_stop_a_rotation() {
+        let folder = folder("readers");
+        let path = folder.join("x.log");
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
+        fs::write(&path, "of the original\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let reader = File::open(&path).unwrap();
+        FileExt::lock_shared(&reader).unwrap();
+        KEPT.append(&path, b"ours\n", Vec::new).unwrap();
+        assert_eq!(mode(), KEPT.mode);
+        while fs::metadata(&path).unwrap().len() < 2 * KEPT.full_at {
+            KEPT.append(&path, b"and more of it\n", Vec::new).unwrap();
+        }
+        KEPT.append(&path, b"new\n", Vec::new).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
+        assert_eq!(mode(), KEPT.mode);
         fs::remove_dir_all(folder).unwrap();
     }
 
