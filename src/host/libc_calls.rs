@@ -122,33 +122,16 @@ impl Drop for Interruptions {
     }
 }
 
-/// A namespace that can be opened through a descriptor.
-#[derive(Clone, Copy)]
-pub(super) enum RelatedNamespace {
-    /// The user namespace that a namespace belongs to: NS_GET_USERNS of ioctl_nsfs(2), since Linux
-    /// 4.9.
-    OwningUserNamespace,
-    /// The network namespace that a socket is in: SIOCGSKNS, since Linux 4.10.
-    NetworkOfSocket,
-}
-
-/// Opens a namespace through a descriptor.
+/// Opens the user namespace that a namespace belongs to: NS_GET_USERNS of ioctl_nsfs(2), since Linux
+/// 4.9.
 #[allow(unsafe_code)]
-pub(super) fn open_related_namespace(
-    file: BorrowedFd<'_>,
-    what: RelatedNamespace,
-) -> io::Result<OwnedFd> {
+pub(super) fn open_user_namespace(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     /// `_IO(0xb7, 0x1)`
     const NS_GET_USERNS: u32 = 0xb7 << 8 | 0x1;
-    const SIOCGSKNS: u32 = 0x894c;
-    let request = match what {
-        RelatedNamespace::OwningUserNamespace => NS_GET_USERNS,
-        RelatedNamespace::NetworkOfSocket => SIOCGSKNS,
-    };
-    // SAFETY: `file` is open for as long as it is borrowed. Neither request takes an argument. Both
-    // return -1, or a new descriptor that nothing else owns.
+    // SAFETY: `namespace` is open for as long as it is borrowed. The request takes no argument. It
+    // returns -1, or a new descriptor that nothing else owns.
     unsafe {
-        match libc::ioctl(file.as_raw_fd(), request as _) {
+        match libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS as _) {
             -1 => Err(io::Error::last_os_error()),
             opened => Ok(OwnedFd::from_raw_fd(opened)),
         }

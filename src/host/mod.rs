@@ -21,9 +21,10 @@ pub use files::{
 pub use flock::{LockOutcome, lock, lock_folder};
 pub use libc_calls::{exit_on_termination_signals, ignore_file_size_signal, stdout_was_closed};
 pub use links::{Link, links, links_named};
-pub use netns::{SocketsOfProcess, in_namespace, namespace_id, netns, netns_cookie};
+pub use netns::{host_namespace_id, in_namespace, namespace_id, netns, netns_cookie};
 pub use network::{
     HostAddress, NetnsScanner, Route, host_addresses, host_has, host_routes, is_resolved,
+    namespace_has,
 };
 pub use paths::Paths;
 pub use rotating_file::{RotatingFile, rotated_path};

@@ -2,18 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::AsFd;
 use std::thread;
 
 use rustix::fs::{fstat, fstatfs, stat};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
 use super::files::open;
-use super::libc_calls::{CookieSource, RelatedNamespace, open_related_namespace, read_cookie};
+use super::libc_calls::{CookieSource, open_user_namespace, read_cookie};
 use super::netlink::Netlink;
 use crate::ipam::NetNs;
 
@@ -55,7 +53,14 @@ pub fn in_namespace<T: Send>(
     })
 }
 
-fn is_namespace(file: &File) -> bool {
+/// Returns the device and inode of the network namespace of this process.
+pub fn host_namespace_id(paths: &Paths) -> Option<(u64, u64)> {
+    let own = paths.processes().join("self/ns/net");
+    let found = stat(own).ok()?;
+    Some((found.st_dev, found.st_ino))
+}
+
+pub(super) fn is_namespace(file: &File) -> bool {
     const NSFS_MAGIC: i128 = 0x6e73_6673;
     // The type of the field depends on the C library.
     fstatfs(file).is_ok_and(|found| i128::from(found.f_type) == NSFS_MAGIC)
@@ -72,53 +77,9 @@ pub(super) fn namespace_cookie(file: &File) -> Option<u64> {
 /// it.
 pub(super) fn is_of_another_user_namespace(file: &File, own: (u64, u64)) -> bool {
     // The kernel refuses this for a user namespace above our own.
-    open_related_namespace(file.as_fd(), RelatedNamespace::OwningUserNamespace)
+    open_user_namespace(file.as_fd())
         .and_then(|owner| Ok(fstat(owner)?))
         .is_ok_and(|owner| (owner.st_dev, owner.st_ino) != own)
-}
-
-/// The sockets of another process.
-pub struct SocketsOfProcess {
-    process: OwnedFd,
-}
-
-impl SocketsOfProcess {
-    /// Opens the process of a path like /proc/7.
-    ///
-    /// # Errors
-    /// It has ended, or may not be opened.
-    pub fn open(process: &Path) -> io::Result<SocketsOfProcess> {
-        let pid = Pid::from_raw(number_in(process)?).ok_or(io::ErrorKind::NotFound)?;
-        Ok(SocketsOfProcess {
-            process: pidfd_open(pid, PidfdFlags::empty())?,
-        })
-    }
-
-    /// Opens the network namespace of the socket at a path like /proc/7/fd/3. Returns `None` if the
-    /// kernel does not report its cookie, or the caller knows that cookie.
-    ///
-    /// # Errors
-    /// The socket is closed, or may not be taken.
-    pub fn namespace(
-        &self,
-        socket: &Path,
-        is_known: impl Fn(u64) -> bool,
-    ) -> io::Result<Option<File>> {
-        let descriptor = number_in(socket)?;
-        let copy = pidfd_getfd(&self.process, descriptor, PidfdGetfdFlags::empty())?;
-        if read_cookie(copy.as_fd(), CookieSource::Socket).is_none_or(is_known) {
-            return Ok(None);
-        }
-        let namespace = open_related_namespace(copy.as_fd(), RelatedNamespace::NetworkOfSocket)?;
-        Ok(Some(namespace.into()))
-    }
-}
-
-/// Parses the file name of a path as a number.
-fn number_in(path: &Path) -> io::Result<i32> {
-    path.file_name()
-        .and_then(|name| name.to_str()?.parse().ok())
-        .ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Returns the device and inode of what `path` leads to; `None` when nothing is there.

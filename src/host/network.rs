@@ -14,7 +14,11 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::Paths;
 use super::files::open;
 use super::netlink::{self, Netlink, attribute, attributes, u16_at, u32_at};
-use super::netns::{is_of_another_user_namespace, namespace_cookie, namespace_id};
+use super::netns::{
+    host_namespace_id, in_namespace, is_namespace, is_of_another_user_namespace, namespace_cookie,
+    namespace_id, netns_cookie,
+};
+use crate::ipam::NetNs;
 
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
@@ -35,6 +39,8 @@ pub struct HostAddress {
     pub prefix_len: u8,
     /// The kernel's number of the interface.
     pub link: u32,
+    /// Whether it is removed together with another address of its subnet, which was there before.
+    pub is_secondary: bool,
 }
 
 /// Lists the addresses of the host, with their interfaces. The list is empty when a list below a
@@ -55,10 +61,28 @@ fn addresses(netlink: &Netlink) -> io::Result<Vec<HostAddress>> {
     netlink.dump(netlink::GET_ADDRESS, &all_families, parse_address)
 }
 
+/// Returns whether the network namespace of a holder, which released an address `ago`, still has it, or cannot be entered. Returns false
+/// where nothing or another namespace is at its path, and for the host's own namespace.
+pub fn namespace_has(paths: &Paths, last: &NetNs, address: IpAddr, ago: Duration) -> bool {
+    let Ok(Some(id)) = namespace_id(paths, &last.path) else {
+        return false;
+    };
+    let is_there = last.is_still(id, netns_cookie(paths, &last.path), ago)
+        && open(&paths.under_root(&last.path)).is_ok_and(|file| is_namespace(&file))
+        && host_namespace_id(paths) != Some(id);
+    let has_address = || {
+        let found = addresses(&Netlink::open()?)?;
+        Ok(found.iter().any(|found| found.address == address))
+    };
+    is_there && in_namespace(paths, &last.path, has_address).unwrap_or(true)
+}
+
 /// Parses an address message.
 fn parse_address(message: &[u8]) -> Option<HostAddress> {
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
+    const IFA_F_SECONDARY: u8 = 1;
+    const FLAGS: usize = 2;
     const INDEX: usize = 4;
     const LENGTH: usize = 8;
     // On a point-to-point link, IFA_ADDRESS is the address of the other end.
@@ -71,10 +95,13 @@ fn parse_address(message: &[u8]) -> Option<HostAddress> {
             _ => {}
         }
     }
+    let address = local.or(address)?;
+    let flags = *message.get(FLAGS)?;
     Some(HostAddress {
-        address: local.or(address)?,
+        address,
         prefix_len: *message.get(1)?,
         link: u32_at(message, INDEX)?,
+        is_secondary: address.is_ipv4() && flags & IFA_F_SECONDARY != 0,
     })
 }
 

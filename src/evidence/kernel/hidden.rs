@@ -1,20 +1,18 @@
-//! Searches for network namespaces in rare places: mounts in other mount namespaces, descriptors
-//! and sockets. Detects namespaces that were not found.
+//! Searches for network namespaces that are mounted in other mount namespaces. Detects namespaces
+//! that were not found.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::mem;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use super::proc::{NetnsMount, id, list_netns_mounts};
 use super::scan::{FoundBy, Scan};
-use crate::host::{Link, SocketsOfProcess, io_reason, links, open};
+use crate::host::{Link, io_reason, links};
 
 impl Scan<'_> {
     /// Scans again while a namespace is missing. Namespaces come and go during a scan. After its
@@ -48,25 +46,21 @@ impl Scan<'_> {
         }
     }
 
-    /// Searches all rare places.
-    pub(super) fn search_hidden(&mut self) {
-        let processes = self.processes();
-        self.visit_other_mounts(&processes);
-        let mut sockets = Vec::new();
-        for process in &processes {
-            self.visit_descriptors(process, &mut sockets);
-        }
-        self.visit_sockets(&sockets);
-    }
-
     /// Visits the namespaces that are mounted in other mount namespaces.
-    fn visit_other_mounts(&mut self, processes: &[PathBuf]) {
+    ///
+    /// A namespace that only a descriptor or a socket keeps is not searched for: any pod can open so many of them that the search takes
+    /// too long. Where such a namespace has a link to the host, or had one, [`Scan::missing`] reports it.
+    pub(super) fn visit_other_mounts(&mut self) {
+        let processes = self.processes();
         let user_namespace = |process: &Path| id(&process.join("ns/user")).ok();
         let own_user_namespace = user_namespace(&self.proc.join("self"));
         let mut seen = BTreeSet::new();
         seen.extend(id(&self.proc.join("self/ns/mnt")));
-        for process in processes {
-            let is_new = id(&process.join("ns/mnt")).is_ok_and(|id| seen.insert(id));
+        for process in &processes {
+            let found = id(&process.join("ns/mnt"));
+            let is_new = self
+                .note_failure(process, found)
+                .is_some_and(|id| seen.insert(id));
             if !is_new || self.is_over_time() {
                 continue;
             }
@@ -84,43 +78,6 @@ impl Scan<'_> {
                         FoundBy::Process
                     };
                     self.visit(&path, found_by);
-                }
-            }
-        }
-    }
-
-    /// Visits the namespaces that a process has open, and collects its sockets.
-    fn visit_descriptors(&mut self, process: &Path, sockets: &mut Vec<PathBuf>) {
-        if self.is_over_time() {
-            return;
-        }
-        // The first thread may have ended while others run.
-        let folders = match id(&process.join("ns/net")) {
-            Ok(_) => vec![process.to_owned()],
-            Err(_) => self.threads(process, true),
-        };
-        for folder in folders {
-            let listed = fs::read_dir(folder.join("fd"));
-            for file in self.note_failure(process, listed).into_iter().flatten() {
-                let Some(file) = self.note_failure(process, file) else {
-                    continue;
-                };
-                let path = file.path();
-                let Some(target) = self.note_failure(process, fs::read_link(&path)) else {
-                    continue;
-                };
-                if self.is_over_time() {
-                    return;
-                }
-                let name = target.to_string_lossy();
-                if name.starts_with("socket:[") {
-                    sockets.push(path);
-                } else if may_be_namespace(&name) && self.is_unseen(&path) {
-                    // The file may be another kind of namespace, or be closed by now. A namespace
-                    // that may not be entered counts as not found.
-                    let entered =
-                        open(&path).and_then(|file| self.enter(&file, &path, FoundBy::Process));
-                    self.note_failure(process, entered);
                 }
             }
         }
@@ -150,33 +107,6 @@ impl Scan<'_> {
             ));
         }
         None
-    }
-
-    /// Visits the namespaces of sockets.
-    fn visit_sockets(&mut self, sockets: &[PathBuf]) {
-        let mut known: BTreeSet<u64> = self.kernel.cookies.values().copied().collect();
-        for of_process in sockets.chunk_by(|one, next| one.parent() == next.parent()) {
-            let Some(process) = of_process.first().and_then(|s| s.parent()?.parent()) else {
-                continue;
-            };
-            let Some(opened) = self.note_failure(process, SocketsOfProcess::open(process)) else {
-                continue;
-            };
-            for socket in of_process {
-                if self.is_over_time() {
-                    return;
-                }
-                let found = opened.namespace(socket, |cookie| known.contains(&cookie));
-                let Some(Some(namespace)) = self.note_failure(process, found) else {
-                    continue;
-                };
-                // A namespace that may not be entered counts as not found.
-                let entered = self.enter(&namespace, socket, FoundBy::Process);
-                if self.note_failure(process, entered).is_some() {
-                    known.extend(self.kernel.cookies.values());
-                }
-            }
-        }
     }
 
     /// Marks the scan as incomplete when one mount covers another in our mount namespace. No path
@@ -232,19 +162,6 @@ impl Scan<'_> {
         !can_answer
     }
 
-    /// Returns whether a descriptor is a namespace that was not visited.
-    fn is_unseen(&self, descriptor: &Path) -> bool {
-        /// Use cached attributes (statx(2)). A file system that does not answer must not block the
-        /// scan.
-        const AT_STATX_DONT_SYNC: u32 = 0x4000;
-        let flags = AtFlags::from_bits_retain(AT_STATX_DONT_SYNC);
-        let Ok(attributes) = statx(CWD, descriptor, flags, StatxFlags::INO) else {
-            return false;
-        };
-        let device = makedev(attributes.stx_dev_major, attributes.stx_dev_minor);
-        self.kernel.is_of_namespaces(device) && !self.has_seen(attributes.stx_ino)
-    }
-
     /// Returns whether the namespace with this inode was visited.
     fn has_seen(&self, inode: u64) -> bool {
         let Some((device, _)) = self.kernel.host else {
@@ -252,12 +169,6 @@ impl Scan<'_> {
         };
         self.kernel.namespaces.contains(&(device, inode))
     }
-}
-
-/// Returns whether a descriptor with this name may be a network namespace. A namespace that was
-/// opened by the path of its mount has that path as its name.
-fn may_be_namespace(name: &str) -> bool {
-    name.starts_with("net:[") || name.starts_with('/') && !name.starts_with("/dev/")
 }
 
 fn may_inspect_processes() -> bool {
@@ -278,10 +189,10 @@ mod tests {
         let mut scan = Scan::start(&paths, &proc, &progress).unwrap();
         scan.kernel.incomplete = None;
         let file = std::env::temp_dir().join(format!("unmounted-{}", std::process::id()));
-        fs::write(&file, "").unwrap();
+        std::fs::write(&file, "").unwrap();
         scan.visit(&file, FoundBy::Mount);
         assert_eq!(scan.kernel.incomplete, None);
-        fs::remove_file(file).unwrap();
+        std::fs::remove_file(file).unwrap();
     }
 
     #[test]

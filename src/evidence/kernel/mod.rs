@@ -11,9 +11,8 @@ use crate::host::{Paths, io_reason};
 use crate::ipam::Kernel;
 use scan::Scan;
 
-/// Scans every network namespace once: those that are mounted, those of threads, and those that
-/// only a mount in another mount namespace, a descriptor or a socket keeps. A scan that reaches its
-/// time limit is incomplete.
+/// Scans every network namespace once: those that are mounted in any mount namespace, and those of
+/// threads. A scan that reaches its time limit is incomplete.
 pub fn scan_namespaces(paths: &Paths, progress: &Progress) -> Kernel {
     scan_in_thread(paths, progress).unwrap_or_else(|why| Kernel {
         incomplete: Some(why),

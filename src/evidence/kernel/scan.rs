@@ -79,7 +79,7 @@ impl<'a> Scan<'a> {
     pub fn run(mut self) -> Kernel {
         let mounts = self.visit_all();
         self.await_missing();
-        self.search_hidden();
+        self.visit_other_mounts();
         self.reject_covered(&mounts);
         if let Some(why) = self.missing() {
             self.mark_incomplete(why);
