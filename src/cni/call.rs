@@ -19,6 +19,9 @@ pub struct Call {
     pub netns: String,
     /// `namespace/name` of the pod, for messages.
     pub pod: Option<String>,
+    /// ADD: whether nothing on the node can show that the attachment is alive: an agent asks for an address of its own, or `ipam.keep`
+    /// names the container.
+    pub is_kept: bool,
     /// ADD: the requested addresses, at most one of each family.
     pub requested: Vec<IpAddr>,
     /// CHECK and DEL: the addresses of `prevResult`, if the call has one.
@@ -69,12 +72,16 @@ impl Call {
             Verb::Del => raw_config.prev_addresses().unwrap_or_default(),
             _ => None,
         };
+        let mut keep = conf.ipam.keep.iter();
+        let is_kept = environment.is_from_agent()
+            || keep.any(|pattern| pattern.matches(&environment.container_id));
         let valid = match verb {
             Verb::Gc => raw_config.valid_attachments()?,
             _ => Attachments::new(),
         };
         Ok(Call {
             verb,
+            is_kept,
             requested,
             previous,
             valid,

@@ -87,6 +87,14 @@ impl Environment {
         self.args(name).next()
     }
 
+    /// Returns whether an agent of Kubernetes asks for an address of its own, as cilium-agent does for its ingress. It names a pod,
+    /// but no sandbox, which every runtime passes, and its container ID is not one that runtimes make.
+    pub fn is_from_agent(&self) -> bool {
+        self.arg("K8S_POD_NAME").is_some()
+            && self.arg("K8S_POD_INFRA_CONTAINER_ID").is_none()
+            && !is_runtime_id(&self.container_id)
+    }
+
     /// Returns the unknown keys in CNI_ARGS. If `IgnoreUnknown` is set, there are none.
     pub fn unknown_args(&self) -> Vec<String> {
         const KNOWN: [&str; 6] = [
@@ -120,6 +128,21 @@ impl Environment {
             None => Some(name.to_owned()),
         }
     }
+}
+
+/// Returns whether a container ID is one that runtimes and cnitool make: a number in hexadecimal digits, with or without hyphens. That
+/// of nerdctl stands behind the name of a namespace.
+fn is_runtime_id(id: &str) -> bool {
+    /// A UUID has 32 digits, a hash 64. The name of a node, which agents use, may end with a UUID.
+    const LEAST: usize = 32;
+    const LEAST_BEHIND_NAME: usize = 64;
+    let is_number = |text: &str, least: usize| {
+        let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
+        let hyphens = text.bytes().filter(|b| *b == b'-').count();
+        digits >= least && digits + hyphens == text.len()
+    };
+    let last = id.rsplit('-').next().unwrap_or(id);
+    id.starts_with("cnitool-") || is_number(id, LEAST) || is_number(last, LEAST_BEHIND_NAME)
 }
 
 #[cfg(test)]
@@ -164,6 +187,32 @@ mod tests {
             "garbage;;==",
         ] {
             assert_eq!(unknown(none), [""; 0], "{none}");
+        }
+    }
+
+    #[test]
+    fn an_agent_names_a_pod_and_no_sandbox() {
+        const HASH: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        let pod = "IgnoreUnknown=true;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p";
+        let sandbox = format!("{pod};K8S_POD_INFRA_CONTAINER_ID={HASH}");
+        let behind_name = format!("default-{HASH}");
+        for (container_id, args, expected) in [
+            ("cilium-ingress-node-1", pod, true),
+            ("node-2f0c6a5e-0b9d-4b8e-9a51-6c1f0d3b7a92", pod, true),
+            ("cilium-ingress-node-1", &sandbox, false),
+            ("cilium-ingress-node-1", "", false),
+            (HASH, pod, false),
+            (&behind_name, pod, false),
+            ("cnitool-0123456789abcdef0123", pod, false),
+            ("2f0c6a5e-0b9d-4b8e-9a51-6c1f0d3b7a92", pod, false),
+        ] {
+            let environment = Environment {
+                container_id: container_id.to_owned(),
+                args: args.to_owned(),
+                ..Environment::default()
+            };
+            let found = environment.is_from_agent();
+            assert_eq!(found, expected, "{container_id} {args}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::Verb;
+use super::{Verb, without_secrets};
 
 /// Why a call is invalid. The messages begin with the original's words (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,7 +133,7 @@ impl Key {
 /// Quotes the beginning of a value for an error.
 pub(super) fn describe_found(raw: &RawValue) -> String {
     const MAX_CHARACTERS: usize = 80;
-    let text = raw.get();
+    let text = without_secrets(raw.get());
     match text.char_indices().nth(MAX_CHARACTERS) {
         Some((end, _)) => format!("found {}...", text.get(..end).unwrap_or_default()),
         None => format!("found {text}"),

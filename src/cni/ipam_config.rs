@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
-
-use super::{CallError, Dns, Route};
-use crate::ipam::Family;
+use super::{CallError, Dns, Route, ServerUrl, without_secrets};
+use crate::ipam::{Exclusions, Family};
 
 /// The plugin's name in `ipam.type` and in the names of its files.
 pub const NAME: &str = "azure-vnet-ipam";
@@ -45,7 +43,9 @@ pub struct IpamConfig {
     /// The node's name in the Kubernetes API, if it differs from the host's.
     pub node_name: Option<String>,
     /// Addresses that are never allocated.
-    pub exclude: Vec<IpNet>,
+    pub exclude: Exclusions,
+    /// The containers whose addresses only a DEL or an operator frees. By default that is the ingress of Cilium.
+    pub keep: Vec<KeepPattern>,
     /// How long a released address is not allocated while other addresses are free.
     pub cooldown: Duration,
     /// What STATUS reports when no address is free.
@@ -95,7 +95,8 @@ impl Default for IpamConfig {
             query_url: None,
             kubeconfig: None,
             node_name: None,
-            exclude: Vec::new(),
+            exclude: Exclusions::default(),
+            keep: vec![KeepPattern("cilium-ingress-*".to_owned())],
             cooldown: COOLDOWN,
             when_full: WhenFull::Ready,
             routes: None,
@@ -133,11 +134,25 @@ impl Backend {
     }
 }
 
+/// A pattern of `ipam.keep`: a container ID, or the beginning of one followed by `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepPattern(pub(super) String);
+
+impl KeepPattern {
+    /// Returns whether the container ID matches.
+    pub fn matches(&self, container_id: &str) -> bool {
+        match self.0.strip_suffix('*') {
+            Some(beginning) => container_id.starts_with(beginning),
+            None => container_id == self.0,
+        }
+    }
+}
+
 /// What to query instead of the wire server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueryUrl {
     /// An `http:` URL.
-    Http(String),
+    Http(ServerUrl),
     /// A saved answer.
     File(PathBuf),
 }
@@ -154,14 +169,14 @@ impl QueryUrl {
             start.eq_ignore_ascii_case(scheme).then_some(rest)
         };
         if strip_scheme("http://").is_some_and(|rest| !rest.is_empty()) {
-            return Ok(QueryUrl::Http(url.to_owned()));
+            return Ok(QueryUrl::Http(ServerUrl::new(url)));
         }
         let path = strip_scheme("file://localhost")
             .or_else(|| strip_scheme("file://"))
             .or_else(|| strip_scheme("file:"));
         match path {
             Some(path) if !path.is_empty() => Ok(QueryUrl::File(path.into())),
-            _ => Err(CallError::QueryUrl(url.to_owned())),
+            _ => Err(CallError::QueryUrl(without_secrets(url))),
         }
     }
 }
@@ -174,7 +189,7 @@ mod tests {
     fn urls_are_http_or_file() {
         let file = |path: &str| QueryUrl::File(path.into());
         for (url, expected) in [
-            ("http://h/x", QueryUrl::Http("http://h/x".into())),
+            ("http://h/x", QueryUrl::Http(ServerUrl::new("http://h/x"))),
             ("file:/a/b", file("/a/b")),
             ("file:///a/b", file("/a/b")),
             ("FILE://localhost/a/b", file("/a/b")),

@@ -11,9 +11,9 @@ use ipnet::IpNet;
 use serde_json::value::RawValue;
 
 use super::error::{CallError, Key, describe_found};
-use super::{Backend, IpamConfig, NAME_V6, QueryUrl, WhenFull, overrides};
+use super::{Backend, IpamConfig, KeepPattern, NAME_V6, QueryUrl, WhenFull, overrides};
 use crate::codec::is;
-use crate::ipam::Family;
+use crate::ipam::{Exclusions, Family};
 
 /// A key of `ipam` that this plugin uses.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(super) const QUERY_INTERVAL: Key = Key::new(
 );
 
 /// The keys of `ipam`, in the order in which they are validated.
-pub(super) static IPAM_KEYS: [IpamKey; 16] = [
+pub(super) static IPAM_KEYS: [IpamKey; 17] = [
     IpamKey {
         key: Key::new("ipam.type", "a string, for example \"azure-vnet-ipam\""),
         scope: Scope::EveryVerb,
@@ -107,7 +107,7 @@ pub(super) static IPAM_KEYS: [IpamKey; 16] = [
         ),
         scope: Scope::Allocation,
         parse: |conf, key, raw| {
-            conf.families = parse_families(key, raw, conf.subnet.as_deref())?;
+            conf.families = parse_families(key, raw, conf)?;
             Ok(())
         },
     },
@@ -152,6 +152,14 @@ pub(super) static IPAM_KEYS: [IpamKey; 16] = [
         key: Key::new("ipam.exclude", "a list, for example [\"10.224.0.128/25\"]"),
         scope: Scope::Node,
         parse: |conf, key, raw| parse_exclude(key, raw).map(|subnets| conf.exclude = subnets),
+    },
+    IpamKey {
+        key: Key::new(
+            "ipam.keep",
+            "a list of container IDs, or of their beginnings with a * behind, for example [\"cilium-ingress-*\"]",
+        ),
+        scope: Scope::Node,
+        parse: |conf, key, raw| parse_keep(key, raw).map(|patterns| conf.keep = patterns),
     },
     IpamKey {
         key: Key::new("ipam.cooldown", "whole seconds, for example 30"),
@@ -217,12 +225,9 @@ pub fn is_ipam_key(name: &str) -> bool {
     IpamKey::find(name).is_some()
 }
 
-/// Parses a list of families. Each may occur once, and the family of `subnet` must be one of them.
-fn parse_families(
-    key: Key,
-    raw: &RawValue,
-    subnet: Option<&str>,
-) -> Result<Vec<Family>, CallError> {
+/// Parses a list of families. Each may occur once, and the family of the subnet must be one of them. Where a call allocates from IPv6
+/// pools, only IPv6 may occur, and the subnet does not apply if it is IPv4.
+fn parse_families(key: Key, raw: &RawValue, conf: &IpamConfig) -> Result<Vec<Family>, CallError> {
     let invalid = || CallError::Invalid(key, describe_found(raw));
     let names: Vec<String> = key.parse(raw)?;
     let mut families = Vec::new();
@@ -239,11 +244,17 @@ fn parse_families(
         }
         families.push(family);
     }
-    let has_family_of = |subnet| families.contains(&Family::of_prefix(subnet));
-    if families.is_empty() || !subnet.is_none_or(has_family_of) {
-        return Err(invalid());
+    let has_family_of = |subnet: &String| families.contains(&Family::of_prefix(subnet));
+    let is_valid = if conf.ipv6 {
+        families == [Family::V6]
+    } else {
+        !families.is_empty() && conf.subnet.as_ref().is_none_or(has_family_of)
+    };
+    if is_valid {
+        Ok(families)
+    } else {
+        Err(invalid())
     }
-    Ok(families)
 }
 
 /// Parses decimal seconds. For other texts the original uses its default (contract section 6), and
@@ -256,13 +267,30 @@ fn parse_interval(text: &str) -> Option<Duration> {
 }
 
 /// Parses a list of addresses and prefixes.
-fn parse_exclude(key: Key, raw: &RawValue) -> Result<Vec<IpNet>, CallError> {
+fn parse_exclude(key: Key, raw: &RawValue) -> Result<Exclusions, CallError> {
     let texts: Vec<String> = key.parse(raw)?;
     let invalid = |text| CallError::Invalid(key, format!("{text:?} is not an address or a prefix"));
-    texts
+    let subnets: Result<Vec<IpNet>, CallError> = texts
         .iter()
         .map(|text| parse_prefix(text).ok_or_else(|| invalid(text)))
-        .collect()
+        .collect();
+    subnets.map(Exclusions::new)
+}
+
+/// Parses a list of container IDs and of their beginnings.
+fn parse_keep(key: Key, raw: &RawValue) -> Result<Vec<KeepPattern>, CallError> {
+    let texts: Vec<String> = key.parse(raw)?;
+    let is_pattern = |text: &String| {
+        let beginning = text.strip_suffix('*').unwrap_or(text);
+        !text.is_empty() && !beginning.contains('*')
+    };
+    match texts.iter().find(|text| !is_pattern(text)) {
+        Some(text) => {
+            let why = format!("{text:?} is not a container ID, with or without a * at its end");
+            Err(CallError::Invalid(key, why))
+        }
+        None => Ok(texts.into_iter().map(KeepPattern).collect()),
+    }
 }
 
 /// Parses an address, or a prefix whose host bits are ignored.

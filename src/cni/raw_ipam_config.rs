@@ -144,6 +144,7 @@ mod tests {
 
     use super::*;
     use crate::cni::{NAME, QueryUrl, WhenFull, ipam_keys};
+    use crate::ipam::Exclusions;
 
     fn validate(ipam: &str, defaults: &Defaults, verb: Verb) -> Result<IpamConfig, CallError> {
         let raw = RawValue::from_string(ipam.to_owned()).unwrap();
@@ -162,8 +163,9 @@ mod tests {
                 "KubeConfig":"/k","nodeName":"n1"}"#,
         )
         .unwrap();
-        let nets: Vec<_> = conf.exclude.iter().map(ToString::to_string).collect();
-        assert_eq!(nets, ["10.1.0.9/32", "10.2.0.0/16", "fd00::/8"]);
+        let nets = ["10.1.0.9/32", "10.2.0.0/16", "fd00::/8"];
+        let nets = nets.iter().map(|net| net.parse().unwrap()).collect();
+        assert_eq!(conf.exclude, Exclusions::new(nets));
         assert_eq!(conf.cooldown, Duration::from_secs(5));
         assert_eq!(conf.when_full, WhenFull::Error);
         assert_eq!((conf.backend, conf.ipv6), (Backend::Ipv6NodeIpam, true));
@@ -184,7 +186,7 @@ mod tests {
             wrong,
             [
                 "unknown key \"Rest\"; the keys are environment, ipv6Environment, queryInterval, \
-                 queryUrl, kubeconfig, nodeName, exclude, cooldown, statusWhenFull, routes, dns",
+                 queryUrl, kubeconfig, nodeName, exclude, keep, cooldown, statusWhenFull, routes, dns",
                 "ipam.exclude must be a list, for example [\"10.224.0.128/25\"]: \
                  \"x\" is not an address or a prefix",
                 "subnet belongs in a network configuration",
@@ -201,7 +203,7 @@ mod tests {
             assert_eq!(conf.cooldown, Duration::from_secs(seconds), "{ipam}");
             assert_eq!(conf.backend, Backend::Mas);
             assert_eq!(conf.query_url, Some(QueryUrl::File("/a".into())));
-            assert_eq!(conf.exclude, []);
+            assert_eq!(conf.exclude, Exclusions::default());
         }
         let own = r#"{"nodeName":"n2","kubeconfig":""}"#;
         let conf = validate(own, &defaults, Verb::Add).unwrap();
@@ -220,7 +222,7 @@ mod tests {
 
     /// For each key of `ipam`, a value of the wrong type and, if not every string is valid, values
     /// of the wrong form.
-    const WRONG: [(&str, &[&str]); 16] = [
+    const WRONG: [(&str, &[&str]); 17] = [
         ("type", &["7"]),
         ("addressSpace", &["{}"]),
         ("subnet", &["7"]),
@@ -233,6 +235,7 @@ mod tests {
         ("kubeconfig", &["true"]),
         ("nodeName", &["7"]),
         ("exclude", &["\"10.1.0.9\"", "[7]", "[\"x\"]"]),
+        ("keep", &["\"agent\"", "[7]", "[\"\"]", "[\"*agent\"]"]),
         ("cooldown", &["-1", "\"soon\"", "1.5", "{}"]),
         ("statusWhenFull", &["7", "\"maybe\""]),
         ("routes", &["{}", "[7]", "[{}]", "[{\"dst\":\"x\"}]"]),

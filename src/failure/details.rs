@@ -2,7 +2,7 @@
 //! the message.
 
 use crate::cni::{Backend, CallError, CniVersion, Code};
-use crate::ipam::{AGAIN, InUseBy, PoolCount, Refusal};
+use crate::ipam::{AGAIN, InUseBy, PoolCount, Refusal, RetriedPod};
 
 /// The code and the details of an invalid call.
 pub(super) fn call_error(error: &CallError) -> (Code, String) {
@@ -141,6 +141,9 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
         Refusal::AddressInUse { address, in_use_by } => {
             let who = match in_use_by {
                 InUseBy::Container(id) => format!("container {id} holds it"),
+                InUseBy::LastSandbox => {
+                    "the sandbox of its last pod was released, and still has it".to_owned()
+                }
                 InUseBy::TheHost => "the host itself has it, or a route to it".to_owned(),
                 InUseBy::Unknown => "its holder is not known".to_owned(),
             };
@@ -152,7 +155,7 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
         Refusal::AddressExcluded { .. } => format!(
             "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it; `{program} check-settings` reads the latter"
         ),
-        Refusal::Exhausted { pools } => exhausted(pools, program),
+        Refusal::Exhausted { pools, retried } => exhausted(pools, retried.as_ref(), program),
         Refusal::Quarantined { .. } => format!(
             "pods that are just being configured may still take an address; the call may be repeated, and `{program} show` tells how long it takes"
         ),
@@ -164,15 +167,31 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
 }
 
 /// Returns what to do when no address is free. The advice depends on what keeps the addresses.
-pub fn exhausted(pools: &[PoolCount], program: &str) -> String {
+pub fn exhausted(pools: &[PoolCount], retried: Option<&RetriedPod>, program: &str) -> String {
+    let advice = what_keeps(pools, program);
+    match retried {
+        Some(RetriedPod { pod, held }) => format!(
+            "{held} of them for pod {pod}, whose sandbox is tried again and again: find out why it fails, and end the sandboxes that the runtime keeps (`crictl pods`, `crictl rmp -f`); {advice}"
+        ),
+        None => advice,
+    }
+}
+
+fn what_keeps(pools: &[PoolCount], program: &str) -> String {
     let sum = |count: fn(&PoolCount) -> usize| pools.iter().map(count).sum::<usize>();
-    if sum(|p| p.held + p.free + p.cooldown + p.excluded + p.on_host) == 0 {
+    if sum(|p| p.held + p.held_elsewhere + p.free) == 0
+        && sum(|p| p.cooldown + p.excluded + p.on_host + p.withheld) == 0
+    {
         format!(
             "the network interface has no secondary addresses in this subnet; assign some to it in Azure; `{program} check` tells what the source lists"
         )
     } else if sum(|p| p.on_host) > 0 {
         format!(
             "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there; `{program} check` names them"
+        )
+    } else if sum(|p| p.withheld) > 0 {
+        format!(
+            "sandboxes that were released still have addresses, as the runtime could not remove them: `{program} check` names them and how to end them; `{program} show` shows who holds the others"
         )
     } else if sum(|p| p.excluded) > 0 {
         format!(

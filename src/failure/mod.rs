@@ -39,7 +39,7 @@ pub enum Failure {
     Refused {
         /// The reason.
         refusal: Refusal,
-        /// Why the list of addresses is not fresh, if it is not.
+        /// What is wrong with the list of addresses, if something is.
         source: Option<String>,
     },
     /// A newer version of this program wrote the state.
@@ -133,9 +133,18 @@ impl Failure {
             }
             Failure::Refused { refusal, source } => {
                 let (code, mut details) = details::refusal(refusal, program);
-                if let Some(why) = source {
-                    details.push_str(". The list of addresses is not fresh: ");
-                    details.push_str(why);
+                if let Some(trouble) = source {
+                    // Without pools it is the cause.
+                    let has_pools = match refusal {
+                        Refusal::NoSpace { .. } => false,
+                        Refusal::NoPools { passed_over, .. } => !passed_over.is_empty(),
+                        _ => true,
+                    };
+                    details = if has_pools {
+                        format!("{details}; {trouble}")
+                    } else {
+                        format!("{trouble}; {details}")
+                    };
                 }
                 (code, refusal.to_string(), details)
             }
@@ -299,6 +308,7 @@ mod tests {
                 excluded,
                 ..PoolCount::default()
             }],
+            retried: None,
         };
         let left = std::time::Duration::from_secs(7);
         let subnet = || "10.1.0.0/16".to_owned();

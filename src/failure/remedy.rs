@@ -1,5 +1,6 @@
 //! What to do about a source that gave no pools, and about missing permissions.
 
+use crate::cni::ServerUrl;
 use crate::source::{AnswerError, FetchError, Source, SourceError};
 
 /// Describes the error of a source, with the remedy if it does not depend on the source.
@@ -37,7 +38,10 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
         (_, SourceError::Fetch(url, why)) => fetch_remedy(url, why),
         (Source::Wire(url), SourceError::Answer(_, why)) => (
             answer_remedy(why),
-            vec![format!("curl -s '{url}' | head -c 2000")],
+            vec![with_whole_url(
+                format!("curl -s '{url}' | head -c 2000"),
+                url,
+            )],
         ),
         (_, SourceError::File(path, _))
         | (Source::SavedAnswer(path) | Source::InterfacesFile(path), _) => (
@@ -57,9 +61,9 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
 }
 
 /// What to do about a server that did not answer with status 200, and the commands to type.
-fn fetch_remedy(url: &str, error: &FetchError) -> (&'static str, Vec<String>) {
-    let host = host_of(url);
-    let show_answer = vec![format!("curl -i '{url}'")];
+fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<String>) {
+    let host = host_of(url.whole());
+    let show_answer = vec![with_whole_url(format!("curl -i '{url}'"), url)];
     let show_path_of_packets = vec![
         format!("ip route get {host}"),
         format!("sudo iptables -S | grep -w {host}"),
@@ -100,6 +104,15 @@ fn fetch_remedy(url: &str, error: &FetchError) -> (&'static str, Vec<String>) {
     }
 }
 
+/// Says where the secrets of a URL come from, which a command lacks.
+fn with_whole_url(command: String, url: &ServerUrl) -> String {
+    if url.has_secrets() {
+        format!("{command}  # with the whole URL, as it is configured")
+    } else {
+        command
+    }
+}
+
 /// What to do about an answer that cannot be used.
 fn answer_remedy(error: &AnswerError) -> &'static str {
     match error {
@@ -122,10 +135,11 @@ fn answer_remedy(error: &AnswerError) -> &'static str {
 /// Returns the host of a URL.
 fn host_of(url: &str) -> &str {
     let without_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
-    without_scheme
-        .split(['/', ':', '?'])
-        .next()
-        .unwrap_or_default()
+    let authority = without_scheme.split(['/', '?']).next().unwrap_or_default();
+    let host_and_port = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    host_and_port.split(':').next().unwrap_or_default()
 }
 
 /// Returns whether `source` probably failed with `error` because only root may query it.

@@ -1,21 +1,18 @@
 //! Allocates an address for an attachment (contract sections 10 and 11, differences D4, D5, D8, D9, D11, D14).
 
-use std::collections::BTreeSet;
 use std::mem;
-use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::choose::Limits;
+use super::choose::{Limits, Taken};
 use super::{
-    Grant, GrantKind, Held, Holder, Ipam, Moment, PoolSelector, Refusal, Usage, Wanted,
-    WantedAddress,
+    Grant, GrantKind, Held, Ipam, Moment, PoolSelector, Refusal, Usage, Wanted, WantedAddress,
 };
 
 impl Ipam {
     /// Allocates an address for the attachment: the requested one, else the one that it holds in a pool that fits, else the next one
     /// in the order of hand-out. An attachment that requests another address than it holds gets both, as from the original; its DEL
-    /// frees both. `wanted` is one of the addresses of `add`; `on_host` are those that this call found on the host.
+    /// frees both. `wanted` is one of the addresses of `add`; `taken` are those that this call found in use.
     ///
     /// # Errors
     /// A [`Refusal`]. Then no further address is held, but flags of pools ([`Pool::ref_count`]) may differ.
@@ -23,7 +20,7 @@ impl Ipam {
         &mut self,
         add: &Wanted,
         wanted: &WantedAddress,
-        on_host: &BTreeSet<IpAddr>,
+        taken: &Taken,
         now: Moment,
     ) -> Result<Grant, Refusal> {
         let held = self.held_addresses();
@@ -48,7 +45,7 @@ impl Ipam {
         }
         let limits = Limits {
             held: &held,
-            on_host,
+            taken,
             exclude: &add.exclude,
             cooldown: add.cooldown,
             now,
@@ -77,16 +74,11 @@ impl Ipam {
         let mut tombstones = self.tombstones.iter();
         let early_del = tombstones.position(|t| t.attachment == add.attachment);
         let held = Held {
-            holder: Box::new(Holder {
-                attachment: add.attachment.clone(),
-                pod: add.pod.clone(),
-                netns: add.netns.clone(),
-                number: generation,
-            }),
+            holder: Box::new(add.holder(generation)),
             since: now,
             // Its DEL came first, and another one may never come.
             suspect: early_del.map(|n| self.tombstones.remove(n)).and(Some(now)),
-            unlisted: record.held().is_some_and(|held| held.unlisted),
+            unlisted: record.held().and_then(|held| held.unlisted),
         };
         record.addr = Some(address.addr());
         let kind = match mem::replace(&mut record.usage, Usage::Held(held)) {
@@ -295,7 +287,10 @@ mod tests {
         });
         assert_eq!(take_all(&mut ipam, ["a", "b"]), ["10.1.0.5", "10.1.0.6"]);
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
-        let on_host = ["10.1.0.5".parse().unwrap()].into();
+        let on_host = Taken {
+            on_host: ["10.1.0.5".parse().unwrap()].into(),
+            ..Taken::default()
+        };
         let mut ask = |address| {
             let add = wanted_of("a", any(None), address);
             ipam.allocate(&add, &add.addresses[0], &on_host, NOW)

@@ -4,24 +4,21 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ipnet::IpNet;
-
-use super::{Family, Free, Ipam, Moment, Pool, PoolCount, Record, Space, Usage};
+use super::{Exclusions, Family, Free, Ipam, Moment, Pool, PoolCount, Record, Space, Usage};
 
 impl Ipam {
-    /// Counts what every pool holds and can give, in the order of [`Ipam::pools`], each with the name of its space. `cooldown` and
-    /// `exclude` are those of the configuration. An address that one pool holds and another lists counts as held in both.
-    ///
-    /// The host is not asked. Its addresses are those that it had at the last ADD that looked.
+    /// Counts what every pool holds and can give, in the order of [`Ipam::pools`], each with the name of its space. `taken`, `cooldown`
+    /// and `exclude` are those of an ADD. The addresses that the host had at the last ADD that looked count as well.
     pub fn counts(
         &self,
+        taken: &Taken,
         cooldown: Duration,
-        exclude: &[IpNet],
+        exclude: &Exclusions,
         now: Moment,
     ) -> Vec<(String, PoolCount)> {
         let limits = Limits {
             held: &self.held_addresses(),
-            on_host: &BTreeSet::new(),
+            taken,
             exclude,
             cooldown,
             now,
@@ -58,15 +55,24 @@ impl Space {
     }
 }
 
+/// Addresses that are free in the state, and that somebody has all the same.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    /// Those on the host, or routed by it (difference D19).
+    pub on_host: BTreeSet<IpAddr>,
+    /// Those that the network namespace of the last holder still has (difference D24).
+    pub withheld: BTreeSet<IpAddr>,
+}
+
 /// What restricts the addresses that a pool can give.
 #[derive(Clone, Copy)]
 pub(super) struct Limits<'a> {
     /// Addresses in use ([`Ipam::held_addresses`]).
     pub held: &'a BTreeSet<IpAddr>,
-    /// Addresses on the host, or routed by it.
-    pub on_host: &'a BTreeSet<IpAddr>,
-    /// Subnets that the configuration excludes.
-    pub exclude: &'a [IpNet],
+    /// Addresses that are free, and that somebody has all the same.
+    pub taken: &'a Taken,
+    /// What the configuration excludes.
+    pub exclude: &'a Exclusions,
     /// The cooldown of a released address.
     pub cooldown: Duration,
     /// Now.
@@ -76,12 +82,15 @@ pub(super) struct Limits<'a> {
 impl Limits<'_> {
     /// Whether the address must not be granted, although its record is free.
     pub fn forbid(&self, address: &IpAddr) -> bool {
-        self.held.contains(address) || self.on_host.contains(address) || self.exclude(address)
+        self.held.contains(address)
+            || self.taken.on_host.contains(address)
+            || self.taken.withheld.contains(address)
+            || self.exclude(address)
     }
 
     /// Whether the configuration excludes the address.
     pub fn exclude(&self, address: &IpAddr) -> bool {
-        self.exclude.iter().any(|net| net.contains(address))
+        self.exclude.contain(address)
     }
 
     /// The time that is left of the address's cooldown.
@@ -114,11 +123,12 @@ impl Pool {
                     count.suspect += usize::from(held.suspect.is_some());
                     &mut count.held
                 }
-                Usage::Free(_) if limits.held.contains(&address) => &mut count.held,
+                Usage::Free(_) if limits.held.contains(&address) => &mut count.held_elsewhere,
                 Usage::Free(_) if limits.exclude(&address) => &mut count.excluded,
-                Usage::Free(free) if free.on_host || limits.on_host.contains(&address) => {
+                Usage::Free(free) if free.on_host || limits.taken.on_host.contains(&address) => {
                     &mut count.on_host
                 }
+                Usage::Free(_) if limits.taken.withheld.contains(&address) => &mut count.withheld,
                 Usage::Free(free) if limits.cooldown_left(free).is_some() => &mut count.cooldown,
                 Usage::Free(_) => &mut count.free,
             };
@@ -186,7 +196,16 @@ mod tests {
         ] {
             record(&mut ipam, address).usage = usage;
         }
-        let counts = ipam.counts(COOLDOWN, &["10.1.0.10/32".parse().unwrap()], NOW);
+        let taken = Taken {
+            withheld: ["10.1.0.8".parse().unwrap()].into(),
+            ..Taken::default()
+        };
+        let counts = ipam.counts(
+            &taken,
+            COOLDOWN,
+            &Exclusions::new(vec!["10.1.0.10/32".parse().unwrap()]),
+            NOW,
+        );
         let expected = PoolCount {
             subnet: "10.1.0.0/16".into(),
             held: 2,
@@ -194,18 +213,23 @@ mod tests {
             on_host: 1,
             excluded: 1,
             cooldown: 1,
-            free: 2,
+            free: 1,
+            withheld: 1,
+            held_elsewhere: 0,
         };
         assert_eq!(counts, [("local".into(), expected)]);
     }
 
     #[test]
-    fn what_one_pool_holds_counts_in_every_pool_that_lists_it() {
+    fn what_one_pool_holds_counts_once_as_held() {
         let addresses: &[&str] = &["10.1.0.5", "10.1.0.6"];
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, addresses), ("10.1.0.0/24", 1, addresses)]);
         record(&mut ipam, "10.1.0.5").usage = Usage::Held(Held::default());
-        let counts = ipam.counts(COOLDOWN, &[], NOW);
-        let counts: Vec<_> = counts.iter().map(|(_, c)| (c.held, c.free)).collect();
-        assert_eq!(counts, [(1, 1), (1, 1)]);
+        let counts = ipam.counts(&Taken::default(), COOLDOWN, &Exclusions::default(), NOW);
+        let counts: Vec<_> = counts
+            .iter()
+            .map(|(_, c)| (c.held, c.held_elsewhere, c.free))
+            .collect();
+        assert_eq!(counts, [(1, 0, 1), (0, 1, 1)]);
     }
 }

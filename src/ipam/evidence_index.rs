@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use super::evidence::{
     AZURE_VNET, Entry, Evidence, EvidenceList, Existence, Place, UnreadablePart,
 };
-use super::{Attachment, Free, Held, Holder, Ipam, Moment, NetNs};
+use super::predecessors::NewestAdds;
+use super::{Attachment, Free, Held, Holder, Ipam, Moment, NetNs, Wanted};
 
 /// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct EvidenceIndex<'a> {
     in_use: BTreeMap<Attachment, Vec<IpAddr>>,
     /// The number and the container of the newest holder with each network namespace, by device and inode.
     newest_holders: BTreeMap<(u64, u64), (u64, String)>,
+    /// The newest ADD for each interface of a pod.
+    newest_adds: NewestAdds,
 }
 
 /// An entry, with the name of its list.
@@ -50,6 +53,7 @@ impl<'a> EvidenceIndex<'a> {
             unreadable_parts: BTreeMap::new(),
             in_use: BTreeMap::new(),
             newest_holders: BTreeMap::new(),
+            newest_adds: NewestAdds::new(ipam),
         };
         for (name, list) in evidence.lists() {
             let EvidenceList::Read { entries, doubtful } = list else {
@@ -99,6 +103,17 @@ impl<'a> EvidenceIndex<'a> {
             }
         }
         index
+    }
+
+    /// Counts the ADD that is being decided as the newest of its pod.
+    pub(super) fn with_add(mut self, adding: Option<&Wanted>) -> EvidenceIndex<'a> {
+        self.newest_adds = self.newest_adds.with(adding);
+        self
+    }
+
+    /// Whether the runtime has replaced the sandbox of the holder by a newer one of the same pod.
+    pub fn is_replaced(&self, holder: &Holder) -> bool {
+        self.newest_adds.have_replaced(holder)
     }
 
     /// Where the address is configured.
@@ -155,9 +170,12 @@ impl<'a> EvidenceIndex<'a> {
     }
 
     /// Whether it is still the holder: the lists name it for the address. Its namespace proves nothing, as its teardown may have
-    /// failed after its DEL.
+    /// failed after its DEL. A holder that can show no evidence is confirmed where nobody else has the address.
     pub(super) fn confirms(&self, address: IpAddr, held: &Held) -> bool {
         let kernel = &self.evidence.kernel;
+        if held.holder.is_kept && self.user_of(address, true) != AddressUser::Pod {
+            return true;
+        }
         // After a complete look only an entry whose namespace exists confirms a holder.
         let confirms = |entry: &&Entry| entry.is_live || kernel.incomplete.is_some();
         let entries = self.holder_entries(address);
@@ -578,8 +596,8 @@ mod tests {
                 shows(&[shown])
             };
             let mut ipam = two_pods();
-            let candidates = ipam.candidates(|_, _, _| true, NOW);
-            let judged = ipam.reclaim(candidates.clone(), &evidence, NOW);
+            let candidates = ipam.candidates(|_, _, _| true, None, NOW);
+            let judged = ipam.reclaim(candidates.clone(), &evidence, None, NOW);
             let judgements = judged.iter().map(|j| &j.judgement);
             let alive = judgements.filter(|j| j.verdict == Verdict::Alive);
             let reasons: Vec<_> = alive.flat_map(|j| &j.reasons).collect();
@@ -598,8 +616,8 @@ mod tests {
         // A record of the original has no attachment.
         let mut ipam = two_pods();
         forget_interfaces(&mut ipam);
-        let candidates = ipam.candidates(|_, _, _| true, NOW);
-        ipam.reclaim(candidates, &shows(&[V4]), NOW);
+        let candidates = ipam.candidates(|_, _, _| true, None, NOW);
+        ipam.reclaim(candidates, &shows(&[V4]), None, NOW);
         assert_eq!(holders(&ipam), "10.1.0.5=c1");
     }
 }

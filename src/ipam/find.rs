@@ -5,6 +5,7 @@ use std::iter;
 use std::net::IpAddr;
 
 use super::choose::Limits;
+use super::predecessors::retried_pod;
 use super::{
     Attachment, Holder, InUseBy, Ipam, Pool, PoolCount, PoolSelector, Refusal, Space, Usage,
     Wanted, WantedAddress,
@@ -68,7 +69,10 @@ impl Space {
             (count.free == 0, handed_out, Reverse(most))
         });
         let Some((key, pool, _, next)) = best else {
-            return Err(Refusal::Exhausted { pools: counts });
+            return Err(Refusal::Exhausted {
+                pools: counts,
+                retried: retried_pod(fitting.iter().map(|(_, pool)| *pool)),
+            });
         };
         let left_over = pool.find_left_over(&add.attachment.container_id, limits);
         Ok((key.clone(), left_over.unwrap_or(next)))
@@ -173,7 +177,12 @@ impl Pool {
             Usage::Free(_) if limits.exclude(&address) => {
                 Err(Refusal::AddressExcluded { address: key })
             }
-            Usage::Free(_) if limits.on_host.contains(&address) => Err(in_use(InUseBy::TheHost)),
+            Usage::Free(_) if limits.taken.on_host.contains(&address) => {
+                Err(in_use(InUseBy::TheHost))
+            }
+            Usage::Free(_) if limits.taken.withheld.contains(&address) => {
+                Err(in_use(InUseBy::LastSandbox))
+            }
             Usage::Free(_) if limits.forbid(&address) => Err(in_use(InUseBy::Unknown)),
             Usage::Free(free) => match limits.cooldown_left(free) {
                 Some(left) => Err(Refusal::AddressInCooldown { address: key, left }),

@@ -113,6 +113,8 @@ pub enum Refusal {
     Exhausted {
         /// The counts of each pool that fits.
         pools: Vec<PoolCount>,
+        /// A pod that holds many of their addresses.
+        retried: Option<RetriedPod>,
     },
     /// The state is being rebuilt, and it is not known yet which addresses are free.
     #[error(
@@ -137,8 +139,19 @@ pub enum InUseBy {
     Container(String),
     /// The host itself, or a destination that the host routes to.
     TheHost,
+    /// The network namespace of its last holder, which has released it.
+    LastSandbox,
     /// An unknown holder.
     Unknown,
+}
+
+/// A pod whose sandbox was tried again and again, while the earlier ones keep their addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetriedPod {
+    /// `namespace/name` of the pod.
+    pub pod: String,
+    /// The number of addresses that its sandboxes hold.
+    pub held: usize,
 }
 
 /// The counts of a pool.
@@ -149,6 +162,9 @@ pub struct PoolCount {
     pub subnet: String,
     /// Held addresses.
     pub held: usize,
+    /// Addresses that another pool holds, which lists them, too.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub held_elsewhere: usize,
     /// Held addresses without evidence of their holder, which must not be freed yet.
     pub suspect: usize,
     /// Free addresses that the host has.
@@ -157,8 +173,18 @@ pub struct PoolCount {
     pub excluded: usize,
     /// Free addresses in their cooldown.
     pub cooldown: usize,
+    /// Free addresses that the network namespace of the last holder still has.
+    pub withheld: usize,
     /// Addresses that can be granted at once.
     pub free: usize,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Describes the counts of pools in a sentence of bounded length.
@@ -169,7 +195,9 @@ fn describe(pools: &[PoolCount]) -> String {
         let (subnet, held, free) = (&pool.subnet, pool.held, pool.free);
         parts.push(format!("{subnet}: {held} held, {free} free"));
         for (count, what) in [
+            (pool.held_elsewhere, "held in another pool"),
             (pool.cooldown, "in cooldown"),
+            (pool.withheld, "withheld"),
             (pool.suspect, "suspected leaks"),
             (pool.on_host, "on the host"),
             (pool.excluded, "excluded"),

@@ -23,6 +23,9 @@ pub struct Holder {
         serialize_with = "print_path"
     )]
     pub netns: Option<NetNs>,
+    /// Whether it can show no evidence, such as an agent that asks for an address of its own. Only its DEL or an operator frees it.
+    #[serde(rename = "kept", skip_serializing_if = "std::ops::Not::not")]
+    pub is_kept: bool,
     /// [`Ipam::generation`](super::Ipam::generation) of the ADD that last asked for the address; 0 where it is not known.
     #[serde(skip)]
     pub number: u64,
@@ -64,6 +67,14 @@ pub struct NetNs {
 const INODE_IS_KEPT: Duration = Duration::from_secs(30);
 
 impl NetNs {
+    /// Whether both are the same namespace: by the kernel's number of them, or else by device and inode.
+    pub fn is_same(&self, other: &NetNs) -> bool {
+        match self.cookie.zip(other.cookie) {
+            Some((one, another)) => one == another,
+            None => self.id.is_some() && self.id == other.id,
+        }
+    }
+
     /// Whether the namespace with these numbers is this one, whose holder released its address `ago`.
     pub fn is_still(&self, id: (u64, u64), cookie: Option<u64>, ago: Duration) -> bool {
         match self.cookie.zip(cookie) {

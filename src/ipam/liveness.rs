@@ -2,7 +2,7 @@
 //!
 //! Every plugin that frees addresses by itself has freed a live one at least once, because it took absence from one list for
 //! death. Here evidence can only keep a record. Evidence that exists but cannot be read keeps it too. A record without any evidence
-//! is freed only when it is old, and when two snapshots at different times found none.
+//! is freed only when it is old, and when two snapshots at different times found none; or when its sandbox was replaced.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub enum Verdict {
     Alive,
     /// There is no evidence for it, but it must not be freed yet.
     Suspect,
-    /// Evidence could not be read, or the record is too young.
+    /// Evidence could not be read, the record is too young, or its holder can show none.
     Undecided,
 }
 
@@ -66,6 +66,9 @@ pub enum Reason {
     /// A list, or a part of it that may be about the holder, cannot be read.
     #[error("{0} cannot be read: {1}")]
     Unreadable(&'static str, String),
+    /// The holder can show no evidence.
+    #[error("its holder has no sandbox, so only its DEL or an operator frees the address")]
+    Kept,
     /// It is younger than [`GRACE`].
     #[error("it is only {} s old", .0.as_secs())]
     Young(Duration),
@@ -75,6 +78,9 @@ pub enum Reason {
     /// There is no evidence for it.
     #[error("no trace of it anywhere, and it is {} s old", .0.as_secs())]
     NoEvidence(Duration),
+    /// There is no evidence for it, and the runtime has replaced it.
+    #[error("no trace of it anywhere, and a newer sandbox of its pod has replaced it")]
+    Replaced,
 }
 
 impl EvidenceIndex<'_> {
@@ -85,16 +91,21 @@ impl EvidenceIndex<'_> {
         if !evidence.is_empty() {
             return judgement(Verdict::Alive, evidence);
         }
+        if held.holder.is_kept {
+            return judgement(Verdict::Undecided, vec![Reason::Kept]);
+        }
+        let is_replaced = self.is_replaced(&held.holder);
         let mut vetoes = self.unreadable();
         vetoes.extend(self.doubtful(&held.holder, now));
         vetoes.extend(self.place(address).cloned().map(Reason::Configured));
         let age = now.since(held.since);
-        if age < GRACE {
+        if age < GRACE && !is_replaced {
             vetoes.push(Reason::Young(age));
         }
         let seen_before = held.suspect.is_some_and(|at| now.since(at) >= AGAIN);
         match vetoes.is_empty() {
             false => judgement(Verdict::Undecided, vetoes),
+            true if is_replaced => judgement(Verdict::Dead, vec![Reason::Replaced]),
             true if seen_before || age >= OLD => {
                 judgement(Verdict::Dead, vec![Reason::NoEvidence(age)])
             }
@@ -225,7 +236,7 @@ mod tests {
             }),
             since: ago(age),
             suspect: suspect.map(ago),
-            unlisted: false,
+            unlisted: None,
         }
     }
 
@@ -478,6 +489,49 @@ mod tests {
             let found = index.judge(ip(ADDRESS), &held, NOW).verdict;
             assert_eq!(found, expected, "{container} {generation}");
         }
+    }
+
+    #[test]
+    fn a_replaced_sandbox_is_dead_at_once_and_one_with_evidence_lives() {
+        use Verdict::{Alive, Dead, Undecided};
+        let of_pod = |held: &Held| Holder {
+            pod: Some("ns/p".to_owned()),
+            ..Holder::clone(&held.holder)
+        };
+        let held = Held {
+            holder: of_pod(&holder(SECOND, None)).into(),
+            ..holder(SECOND, None)
+        };
+        let mut ipam = with_pools(&[("10.1.0.0/16", 0, &[ADDRESS, "10.1.0.6"])]);
+        hold(&mut ipam, ADDRESS, Holder::clone(&held.holder), held.since);
+        let newer = Holder {
+            attachment: attached("c2", 2).attachment,
+            number: 2,
+            netns: None,
+            ..of_pod(&held)
+        };
+        hold(&mut ipam, "10.1.0.6", newer, held.since);
+        type Change = fn(&mut Evidence);
+        let rows: [(Change, Verdict); 3] = [
+            (|_| {}, Dead),
+            (|e| e.kernel.namespaces.extend([(4, 77)]), Alive),
+            (|e| e.kernel.incomplete = Some("hidden".into()), Undecided),
+        ];
+        for (change, expected) in rows {
+            let mut evidence = nothing();
+            change(&mut evidence);
+            let judged = EvidenceIndex::new(&evidence, &ipam).judge(ip(ADDRESS), &held, NOW);
+            assert_eq!(judged.verdict, expected, "{judged:?}");
+        }
+    }
+
+    #[test]
+    fn who_can_show_no_evidence_is_never_dead() {
+        let mut held = holder(LONG_AGO, Some(AGAIN));
+        held.holder.is_kept = true;
+        let judged = judge(&held, &nothing());
+        assert_eq!(judged.verdict, Verdict::Undecided);
+        assert_eq!(judged.reasons, [Reason::Kept]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::order::sort_by_text;
-use super::{Free, Ipam, Pool, Record, Space, Subnet, Usage, by_text};
+use super::{Free, Ipam, Moment, Pool, Record, Space, Subnet, Usage, by_text};
 
 /// The space that sources fill, whatever space a call asks for.
 const LOCAL: &str = "local";
@@ -32,7 +32,7 @@ pub struct Merged {
 
 impl Ipam {
     /// Merges `inventory` into the space `local`. A held address is never removed (promise P6).
-    pub fn merge(&mut self, inventory: &Inventory) -> Merged {
+    pub fn merge(&mut self, inventory: &Inventory, now: Moment) -> Merged {
         let mut report = Merged::default();
         let local = self.spaces.entry(LOCAL.to_owned()).or_insert_with(|| {
             report.changed = true;
@@ -44,16 +44,17 @@ impl Ipam {
         let mut listed: Vec<Option<&ListedPool>> = inventory.pools.iter().map(Some).collect();
         local.pools.retain(|key, pool| {
             let net = key.parse().ok().or_else(|| pool.subnet.net());
-            let now = listed
+            let as_listed = listed
                 .iter_mut()
                 .find(|l| l.is_some_and(|l| Some(l.subnet.trunc()) == net));
-            let now = now.and_then(Option::take);
-            if let Some(now) = now {
-                report.changed |= pool.follow(now);
+            let as_listed = as_listed.and_then(Option::take);
+            if let Some(as_listed) = as_listed {
+                report.changed |= pool.follow(as_listed);
             }
-            let listed = now.map_or(&[][..], |l| &l.addresses);
-            pool.update(listed, &mut self.omitted, &mut report);
-            let stays = !pool.records.is_empty() || pool.ref_count > 0;
+            let addresses = as_listed.map_or(&[][..], |l| &l.addresses);
+            pool.update(addresses, &mut self.omitted, &mut report, now);
+            // What the source lists is a pool, with or without addresses (difference D22).
+            let stays = as_listed.is_some() || !pool.records.is_empty() || pool.ref_count > 0;
             report.pools_removed += usize::from(!stays);
             stays
         });
@@ -63,7 +64,7 @@ impl Ipam {
                 ..Pool::default()
             };
             pool.follow(new);
-            pool.update(&new.addresses, &mut self.omitted, &mut report);
+            pool.update(&new.addresses, &mut self.omitted, &mut report, now);
             local.pools.insert(pool.id.clone(), pool);
             report.pools_added += 1;
         }
@@ -76,18 +77,18 @@ impl Ipam {
 
 impl Pool {
     /// Takes over interface, priority and gateway, and a subnet that the state lacks. Returns whether anything changed.
-    fn follow(&mut self, now: &ListedPool) -> bool {
+    fn follow(&mut self, listed: &ListedPool) -> bool {
         let had_subnet = self.subnet.net().is_some();
-        let is_same = self.if_name == now.if_name
-            && self.priority == now.priority
-            && self.gateway == Some(now.gateway)
+        let is_same = self.if_name == listed.if_name
+            && self.priority == listed.priority
+            && self.gateway == Some(listed.gateway)
             && had_subnet;
-        self.if_name.clone_from(&now.if_name);
-        self.priority = now.priority;
-        self.gateway = Some(now.gateway);
+        self.if_name.clone_from(&listed.if_name);
+        self.priority = listed.priority;
+        self.gateway = Some(listed.gateway);
         if !had_subnet {
-            self.subnet = Subnet::from_net(now.subnet.trunc());
-            self.is_ipv6 = now.subnet.addr().is_ipv6();
+            self.subnet = Subnet::from_net(listed.subnet.trunc());
+            self.is_ipv6 = listed.subnet.addr().is_ipv6();
         }
         !is_same
     }
@@ -99,6 +100,7 @@ impl Pool {
         listed: &[IpAddr],
         omitted: &mut BTreeMap<IpAddr, Free>,
         report: &mut Merged,
+        now: Moment,
     ) {
         let mut listed = listed.to_vec();
         if !listed.is_sorted_by(|a, b| by_text(a, b).is_lt()) {
@@ -107,7 +109,7 @@ impl Pool {
         if self.records.iter().map(|record| &record.key).eq(&listed) {
             for record in &mut self.records {
                 if let Usage::Held(held) = &mut record.usage {
-                    report.changed |= mem::take(&mut held.unlisted);
+                    report.changed |= held.unlisted.take().is_some();
                 }
             }
             return;
@@ -135,8 +137,12 @@ impl Pool {
                 Usage::Free(_) => {}
                 Usage::Held(held) => {
                     report.unlisted += usize::from(!is_listed);
-                    report.changed |= held.unlisted == is_listed;
-                    held.unlisted = !is_listed;
+                    report.changed |= held.unlisted.is_some() == is_listed;
+                    held.unlisted = if is_listed {
+                        None
+                    } else {
+                        held.unlisted.or(Some(now))
+                    };
                 }
             }
             self.records.push(record);
@@ -196,15 +202,18 @@ impl Inventory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{listed, pool};
+    use crate::ipam::testing::{attached, hold, listed, pool, record};
+
+    const NOW: Moment = Moment(7);
 
     fn merge(ipam: &mut Ipam, pools: &[(&str, &[&str])]) -> Merged {
         let pools = pools
             .iter()
             .map(|(subnet, addresses)| listed(subnet, addresses));
-        ipam.merge(&Inventory {
+        let inventory = Inventory {
             pools: pools.collect(),
-        })
+        };
+        ipam.merge(&inventory, NOW)
     }
 
     fn addresses(ipam: &Ipam, pool: &str) -> Vec<String> {
@@ -250,6 +259,38 @@ mod tests {
     }
 
     #[test]
+    fn a_listed_pool_without_addresses_stays() {
+        let mut ipam = Ipam::default();
+        let merged = merge(&mut ipam, &[("10.1.0.0/16", &[])]);
+        assert_eq!(merged.pools_added, 1);
+        assert_eq!(merge(&mut ipam, &[("10.1.0.0/16", &[])]), Merged::default());
+        assert!(addresses(&ipam, "10.1.0.0/16").is_empty());
+        assert_eq!(merge(&mut ipam, &[]).pools_removed, 1);
+    }
+
+    #[test]
+    fn a_held_address_is_noted_from_the_first_answer_that_omits_it() {
+        let subnet = "10.1.0.0/16";
+        let mut ipam = Ipam::default();
+        merge(&mut ipam, &[(subnet, &["10.1.0.5"])]);
+        hold(&mut ipam, "10.1.0.5", attached("c1", 1), NOW);
+        let unlisted = |ipam: &mut Ipam| record(ipam, "10.1.0.5").held().unwrap().unlisted;
+        let answer = |addresses: &[&str]| Inventory {
+            pools: vec![listed(subnet, addresses)],
+        };
+        for (addresses, now, expected) in [
+            (&["10.1.0.5"][..], 8, None),
+            (&[], 9, Some(Moment(9))),
+            (&["10.1.0.6"], 10, Some(Moment(9))),
+            (&["10.1.0.5"], 11, None),
+        ] {
+            let merged = ipam.merge(&answer(addresses), Moment(now));
+            assert_eq!(unlisted(&mut ipam), expected);
+            assert_eq!(merged.unlisted, usize::from(expected.is_some()));
+        }
+    }
+
+    #[test]
     fn a_pool_is_found_by_value_and_follows_the_source() {
         let mut ipam = Ipam::default();
         let local = ipam.spaces.entry("local".into()).or_default();
@@ -259,7 +300,7 @@ mod tests {
             priority: 1,
             ..listed("10.1.0.9/16", &["10.1.0.5"])
         };
-        let merged = ipam.merge(&Inventory { pools: vec![moved] });
+        let merged = ipam.merge(&Inventory { pools: vec![moved] }, NOW);
         assert_eq!((merged.pools_added, merged.added), (0, 1));
         let pool = pool(&mut ipam, "10.1.0.0/16");
         assert_eq!(pool.subnet.net(), "10.1.0.0/16".parse().ok());

@@ -5,6 +5,7 @@ mod allocate;
 mod choose;
 mod evidence;
 mod evidence_index;
+mod exclusions;
 mod find;
 mod grant;
 mod holder;
@@ -13,6 +14,7 @@ mod liveness;
 mod merge;
 mod model;
 mod order;
+mod predecessors;
 mod rebuild;
 mod reclaim;
 mod record;
@@ -22,12 +24,14 @@ pub(crate) mod testing;
 mod union;
 mod wanted;
 
+pub use choose::Taken;
 pub use evidence::{
     Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes, UnreadablePart,
 };
 pub use evidence_index::EvidenceIndex;
+pub use exclusions::Exclusions;
 pub use find::CheckFailure;
-pub use grant::{Grant, GrantKind, InUseBy, POOL_STAGE, PoolCount, Refusal};
+pub use grant::{Grant, GrantKind, InUseBy, POOL_STAGE, PoolCount, Refusal, RetriedPod};
 pub use holder::{Attachment, Holder, NetNs};
 pub use invariants::Violation;
 pub use liveness::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict};

@@ -109,6 +109,15 @@ impl Ipam {
             .collect()
     }
 
+    /// The addresses that the source lists, in whichever pool.
+    pub fn listed_addresses(&self) -> BTreeSet<IpAddr> {
+        let is_listed = |record: &&Record| record.held().is_none_or(|held| held.unlisted.is_none());
+        self.records()
+            .filter(is_listed)
+            .map(Record::address)
+            .collect()
+    }
+
     /// Notes the last release of every address in all its free records: several pools can list one
     /// address, and one that the source omitted can be listed again.
     pub fn share_releases(&mut self) {

@@ -149,7 +149,7 @@ impl Ipam {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::testing::{attached, holders, ip, listed, record, shows, with_pools};
+    use crate::ipam::testing::{attached, hold, holders, ip, listed, record, shows, with_pools};
     use crate::ipam::{Entry, EvidenceList, Free, Inventory, NetNs, Place};
 
     const NOW: Moment = Moment(77);
@@ -332,10 +332,29 @@ mod tests {
     fn an_address_in_two_pools_is_held_in_one() {
         let mut ipam = state();
         let pools = ["10.1.0.0/24", "10.1.0.0/16"].map(|net| listed(net, &["10.1.0.5"]));
-        ipam.merge(&Inventory {
+        let inventory = Inventory {
             pools: pools.into(),
-        });
+        };
+        ipam.merge(&inventory, NOW);
         ipam.hold_evident(&shows(&["10.1.0.5"]), NOW, false);
         assert_eq!(holders(&ipam), "10.1.0.5=");
+    }
+
+    #[test]
+    fn a_quarantine_keeps_who_can_show_no_evidence_unless_a_pod_has_the_address() {
+        for (evidence, expected) in [
+            (Evidence::default(), "10.1.0.5=agent"),
+            (shows(&["10.1.0.5"]), "10.1.0.5="),
+        ] {
+            let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5"])]);
+            let agent = Holder {
+                is_kept: true,
+                ..attached("agent", 1)
+            };
+            hold(&mut ipam, "10.1.0.5", agent, NOW);
+            ipam.generation = 1;
+            ipam.confirm_holders(&evidence, NOW);
+            assert_eq!(holders(&ipam), expected);
+        }
     }
 }

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::liveness::{GRACE, Judgement, Verdict};
-use super::{Evidence, EvidenceIndex, Held, Holder, Ipam, Moment, Pool, Record, Usage};
+use super::predecessors::NewestAdds;
+use super::{Evidence, EvidenceIndex, Held, Holder, Ipam, Moment, Pool, Record, Usage, Wanted};
 
 /// Younger records may belong to an ADD that another runtime has under way.
 const GC_GRACE: Duration = Duration::from_secs(60);
@@ -63,16 +64,21 @@ impl Candidate {
 }
 
 impl Ipam {
-    /// The records that are old enough to be judged, if `wanted` selects them by space, pool and key.
+    /// The records that may be judged, if `select` picks them by space, pool and key: those that are old enough, and those of replaced
+    /// sandboxes. `adding` is the ADD that is being decided, if there is one.
     pub fn candidates(
         &self,
-        wanted: impl Fn(&str, &Pool, IpAddr) -> bool,
+        select: impl Fn(&str, &Pool, IpAddr) -> bool,
+        adding: Option<&Wanted>,
         now: Moment,
     ) -> Vec<Candidate> {
+        let newest_adds = NewestAdds::new(self).with(adding);
         let mut found = Vec::new();
         for (space, key, pool) in self.pools() {
             for (record, held) in pool.held() {
-                if now.since(held.since) >= GRACE && wanted(space, pool, record.key) {
+                let is_old = now.since(held.since) >= GRACE;
+                let may_be_dead = is_old || newest_adds.have_replaced(&held.holder);
+                if may_be_dead && select(space, pool, record.key) {
                     found.push(Candidate::new(space, key, record.key, held));
                 }
             }
@@ -85,9 +91,11 @@ impl Ipam {
         &mut self,
         candidates: Vec<Candidate>,
         evidence: &Evidence,
+        adding: Option<&Wanted>,
         now: Moment,
     ) -> Vec<Judged> {
-        self.free_dead(candidates, evidence, now, |index, address, held| {
+        let index = EvidenceIndex::new(evidence, self).with_add(adding);
+        self.free_dead(candidates, now, |address, held| {
             let judgement = index.judge(address, held, now);
             match judgement.verdict {
                 Verdict::Alive => held.suspect = None,
@@ -99,20 +107,18 @@ impl Ipam {
     }
 
     /// Judges the candidates that did not change, and frees the dead ones.
-    pub(super) fn free_dead(
+    fn free_dead(
         &mut self,
         candidates: Vec<Candidate>,
-        evidence: &Evidence,
         now: Moment,
-        judge: impl Fn(&EvidenceIndex<'_>, IpAddr, &mut Held) -> Judgement,
+        judge: impl Fn(IpAddr, &mut Held) -> Judgement,
     ) -> Vec<Judged> {
-        let index = EvidenceIndex::new(evidence, self);
         let judged = candidates.into_iter().filter_map(|candidate| {
             // Nothing about the holder may have changed.
             let (address, held) = self
                 .holder_of(&candidate)
                 .filter(|(_, held)| held.since == candidate.held.since)?;
-            let judgement = judge(&index, address, held);
+            let judgement = judge(address, held);
             Some(Judged {
                 candidate,
                 judgement,
@@ -147,7 +153,7 @@ impl Ipam {
     }
 
     /// Frees the record without looking at evidence, if the same ADD still holds it. Returns whether it did. Its moment is not
-    /// compared: it is unknown for records of the original and of another boot.
+    /// compared: it is unknown for records of the original and of another boot. The address is not withheld: the operator knows best.
     pub fn free_by_hand(&mut self, candidate: &Candidate, now: Moment) -> bool {
         let is_same = self.holder_of(candidate).is_some();
         if is_same {
@@ -155,6 +161,11 @@ impl Ipam {
                 candidate.place() == (space, pool, record.key)
             };
             self.release_where(is_its, now);
+            if let Some(record) = self.record_at(candidate.place())
+                && let Some(free) = record.free_mut()
+            {
+                free.last_netns = None;
+            }
         }
         is_same
     }
@@ -190,7 +201,10 @@ impl Ipam {
         for (_, usage) in self.usages_mut() {
             match usage {
                 Usage::Free(free) => (free.released, free.last_netns) = (None, None),
-                Usage::Held(held) => (held.since, held.suspect) = (now, None),
+                Usage::Held(held) => {
+                    (held.since, held.suspect) = (now, None);
+                    held.unlisted = held.unlisted.map(|_| now);
+                }
             }
         }
         self.quarantine = None;
@@ -228,7 +242,8 @@ impl Ipam {
             for (record, held) in pool.held() {
                 let has_interface = held.holder.has_interface();
                 let of_another = has_interface && held.holder.attachment.network != network;
-                if of_another || is_valid(&held.holder) {
+                // The runtime's list names sandboxes, and nobody else.
+                if of_another || held.holder.is_kept || is_valid(&held.holder) {
                     continue;
                 }
                 if held.holder.is_unknown() || !has_interface && !alone {
@@ -254,7 +269,8 @@ impl Ipam {
         evidence: &Evidence,
         now: Moment,
     ) -> Vec<Judged> {
-        self.free_dead(candidates, evidence, now, |index, address, held| {
+        let index = EvidenceIndex::new(evidence, self);
+        self.free_dead(candidates, now, |address, held| {
             index.judge_stale(address, held)
         })
     }
@@ -281,12 +297,12 @@ mod tests {
     }
 
     fn candidates(ipam: &Ipam, now: Moment) -> Vec<Candidate> {
-        ipam.candidates(|_, _, _| true, now)
+        ipam.candidates(|_, _, _| true, None, now)
     }
 
     /// What a look that shows nothing comes to.
     fn reclaim(ipam: &mut Ipam, now: Moment) -> Vec<Verdict> {
-        let judged = ipam.reclaim(candidates(ipam, now), &Evidence::default(), now);
+        let judged = ipam.reclaim(candidates(ipam, now), &Evidence::default(), None, now);
         judged.iter().map(|j| j.judgement.verdict).collect()
     }
 
@@ -325,7 +341,7 @@ mod tests {
         assert_eq!(holders(&ipam), "10.1.0.7=c3");
         // Evidence clears the suspicion.
         let judged = candidates(&seen_between, later);
-        seen_between.reclaim(judged, &shows(&["10.1.0.6"]), later);
+        seen_between.reclaim(judged, &shows(&["10.1.0.6"]), None, later);
         assert_eq!(reclaim(&mut seen_between, latest)[0], Suspect);
     }
 
@@ -347,7 +363,7 @@ mod tests {
             let before = record(&mut ipam, "10.1.0.5").clone();
             // By hand, nor by itself.
             assert!(!ipam.free_by_hand(&candidates[0], NOW), "{name}");
-            ipam.reclaim(candidates, &Evidence::default(), NOW);
+            ipam.reclaim(candidates, &Evidence::default(), None, NOW);
             assert_eq!(*record(&mut ipam, "10.1.0.5"), before, "{name}");
         }
         let mut ipam = state();
@@ -511,7 +527,7 @@ mod gc_tests {
                 let mut record = Record::new(address(i));
                 record.usage = Usage::Held(Held {
                     holder: Holder::from_container_id(&format!("{i:064}")).into(),
-                    unlisted: true,
+                    unlisted: Some(NOW),
                     ..Held::default()
                 });
                 record
@@ -536,7 +552,7 @@ mod gc_tests {
         let mut candidates = ipam.stale("azure", &valid, NOW).candidates;
         let others = candidates.split_off(usize::try_from(n).unwrap());
         ipam.collect(candidates, &evidence, NOW);
-        ipam.reclaim(others, &evidence, Moment(NOW.0 + 7200 * SECOND));
+        ipam.reclaim(others, &evidence, None, Moment(NOW.0 + 7200 * SECOND));
         let took = processor_time() - began;
         assert_eq!(ipam.holders().count(), 0);
         took

@@ -59,6 +59,20 @@ pub struct Free {
     pub on_host: bool,
 }
 
+impl Free {
+    /// Whether the network namespace of the last holder still has the address, as `still_has` finds for the namespace, the address and
+    /// the time since the release.
+    pub fn last_holder_still_has(
+        &self,
+        address: IpAddr,
+        now: Moment,
+        still_has: impl Fn(&NetNs, IpAddr, Duration) -> bool,
+    ) -> bool {
+        let last = self.released.zip(self.last_netns.as_ref());
+        last.is_some_and(|(at, netns)| still_has(netns, address, now.since(at)))
+    }
+}
+
 /// The facts about a held address.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
@@ -68,8 +82,8 @@ pub struct Held {
     pub since: Moment,
     /// When it was first found without evidence of its holder.
     pub suspect: Option<Moment>,
-    /// Whether the source no longer lists the address. Then the record is removed with its release.
-    pub unlisted: bool,
+    /// Since when the source no longer lists the address. Then the record is removed with its release.
+    pub unlisted: Option<Moment>,
 }
 
 /// A DEL that found nothing.

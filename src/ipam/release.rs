@@ -96,7 +96,7 @@ impl Ipam {
         if !is_same {
             return false;
         }
-        let is_listed = record.held().is_some_and(|held| !held.unlisted);
+        let is_listed = record.held().is_some_and(|held| held.unlisted.is_none());
         record.usage = Usage::Free(before.clone());
         let space = self.spaces.get_mut(&grant.space);
         let pool = space.and_then(|space| space.pools.get_mut(&grant.pool));
@@ -173,7 +173,7 @@ impl Ipam {
                         last_netns: held.holder.netns.clone(),
                         ..Free::default()
                     };
-                    let stays = !held.unlisted;
+                    let stays = held.unlisted.is_none();
                     if !stays {
                         self.omitted.insert(record.address(), free.clone());
                     }
@@ -191,6 +191,23 @@ impl Ipam {
         }
         self.share_releases();
         freed
+    }
+
+    /// The released addresses that the network namespace of the last holder still has, as `still_has` finds for a namespace, an address
+    /// and the time since its release.
+    pub fn withheld(
+        &self,
+        still_has: impl Fn(&NetNs, IpAddr, Duration) -> bool,
+        now: Moment,
+    ) -> BTreeSet<IpAddr> {
+        let is_withheld = |record: &&Record| {
+            let free = record.free();
+            free.is_some_and(|free| free.last_holder_still_has(record.address(), now, &still_has))
+        };
+        self.records()
+            .filter(is_withheld)
+            .map(Record::address)
+            .collect()
     }
 
     /// Forgets the last namespaces of released addresses that have gone. Looks that are going on may
@@ -298,9 +315,10 @@ mod tests {
             let a = attachment("a", "eth0");
             take(&mut ipam, &a, narrow, "10.1.0.5");
             let pools = lists.iter().map(|subnet| listed(subnet, &["10.1.0.5"]));
-            ipam.merge(&Inventory {
+            let inventory = Inventory {
                 pools: pools.collect(),
-            });
+            };
+            ipam.merge(&inventory, NOW);
             ipam.release(&a, Hint::default(), NOW);
             let released = ipam.records().map(|record| record.free().unwrap().released);
             assert_eq!(released.collect::<Vec<_>>(), vec![Some(NOW); lists.len()]);
@@ -361,9 +379,10 @@ mod tests {
         let free = record(&mut ipam, "10.1.0.6").free().cloned();
         assert_eq!(free, Some(Free::default()), "as if never given");
         let unlisted = take(&mut ipam, &b, ONE, "10.1.0.6");
-        ipam.merge(&Inventory {
+        let inventory = Inventory {
             pools: vec![listed(ONE, &["10.1.0.5"])],
-        });
+        };
+        ipam.merge(&inventory, NOW);
         assert!(ipam.revoke(&b, &unlisted));
         assert_eq!(ipam.spaces["local"].pools[ONE].records.len(), 1);
         assert_eq!(ipam.check(), []);

@@ -1,12 +1,11 @@
 //! What the tests of the core begin with.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{
-    Attachment, Evidence, Family, Grant, Held, Holder, Inventory, Ipam, ListedPool, Moment, Place,
-    Pool, PoolSelector, Record, Refusal, Usage, Wanted, WantedAddress,
+    Attachment, Evidence, Exclusions, Family, Grant, Held, Holder, Inventory, Ipam, ListedPool,
+    Moment, Place, Pool, PoolSelector, Record, Refusal, Taken, Usage, Wanted, WantedAddress,
 };
 
 pub fn ip(text: &str) -> IpAddr {
@@ -29,9 +28,10 @@ pub fn with_pools(pools: &[(&str, i64, &[&str])]) -> Ipam {
             ..listed(subnet, addresses)
         });
     let mut ipam = Ipam::default();
-    ipam.merge(&Inventory {
+    let inventory = Inventory {
         pools: pools.collect(),
-    });
+    };
+    ipam.merge(&inventory, Moment(1));
     ipam
 }
 
@@ -81,6 +81,7 @@ pub fn wanted(container_id: &str) -> Wanted {
         attachment: attachment(container_id, "eth0"),
         pod: None,
         netns: None,
+        is_kept: false,
         space: "local".to_owned(),
         addresses: vec![WantedAddress {
             pool: PoolSelector::Any {
@@ -91,7 +92,7 @@ pub fn wanted(container_id: &str) -> Wanted {
             decides_family: false,
         }],
         cooldown: Duration::from_secs(30),
-        exclude: Vec::new(),
+        exclude: Exclusions::default(),
     }
 }
 
@@ -109,7 +110,7 @@ pub fn wanted_of(container_id: &str, pool: PoolSelector, address: Option<&str>) 
 
 /// Allocates the only address that is wanted, on a host without such addresses.
 pub fn allocate(ipam: &mut Ipam, wanted: &Wanted, now: Moment) -> Result<Grant, Refusal> {
-    ipam.allocate(wanted, &wanted.addresses[0], &BTreeSet::new(), now)
+    ipam.allocate(wanted, &wanted.addresses[0], &Taken::default(), now)
 }
 
 /// The attachment of this container's `eth0` to the network `azure`, as an ADD of this generation made it the holder.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Held, Ipam, Pool, Record, Space, Usage};
+use super::{Held, Ipam, Moment, Pool, Record, Space, Usage};
 
 impl Ipam {
     /// Holds every address that `other` holds and this state does not. What `other` says about releases does not count. Where no
     /// pool here has the address, its pool is added, with nothing else. Returns the number of added holders.
-    pub fn hold_also(&mut self, other: &Ipam) -> usize {
+    pub fn hold_also(&mut self, other: &Ipam, now: Moment) -> usize {
         self.generation = self.generation.max(other.generation);
         let mut known = self.held_addresses();
         let mut count = 0;
@@ -19,7 +19,7 @@ impl Ipam {
                     continue;
                 }
                 count += 1;
-                if self.hold_in_a_pool(record.address(), held.clone()) {
+                if self.hold_in_a_pool(record.address(), held.clone(), now) {
                     continue;
                 }
                 let space = other.spaces.get(space_name).cloned().unwrap_or_default();
@@ -36,7 +36,7 @@ impl Ipam {
                 pools
                     .entry(pool_name.to_owned())
                     .or_insert_with(without_records)
-                    .insert_held(record.address(), held.clone());
+                    .insert_held(record.address(), held.clone(), now);
             }
         }
         count
@@ -57,10 +57,10 @@ impl Ipam {
 
     /// Holds a free address where it has a record, or else in the first pool whose subnet contains it. Returns false where there is
     /// neither.
-    fn hold_in_a_pool(&mut self, address: IpAddr, held: Held) -> bool {
+    fn hold_in_a_pool(&mut self, address: IpAddr, held: Held, now: Moment) -> bool {
         if let Some((_, usage)) = self.usages_mut().find(|(named, _)| *named == address) {
             *usage = Usage::Held(Held {
-                unlisted: false,
+                unlisted: None,
                 ..held
             });
             return true;
@@ -71,18 +71,18 @@ impl Ipam {
                 .is_some_and(|subnet| subnet.contains(&address))
         });
         fitting
-            .map(|(_, pool)| pool.insert_held(address, held))
+            .map(|(_, pool)| pool.insert_held(address, held, now))
             .is_some()
     }
 }
 
 impl Pool {
     /// Adds the record of an address that the source does not list.
-    fn insert_held(&mut self, address: IpAddr, held: Held) {
+    fn insert_held(&mut self, address: IpAddr, held: Held, now: Moment) {
         let (Ok(place) | Err(place)) = self.place(&address);
         let mut record = Record::new(address);
         record.usage = Usage::Held(Held {
-            unlisted: true,
+            unlisted: held.unlisted.or(Some(now)),
             ..held
         });
         self.records.insert(place, record);
@@ -113,7 +113,7 @@ mod tests {
             hold(&mut older, address, attached(holder, 0), Moment(1));
         }
         older.generation = 7;
-        assert_eq!(newer.hold_also(&older), 3);
+        assert_eq!(newer.hold_also(&older, Moment(9)), 3);
         assert_eq!(
             holders(&newer),
             "10.1.0.5=new 10.1.0.6=b 10.1.0.7=c 10.2.0.5=d"
@@ -127,6 +127,9 @@ mod tests {
             [ip("10.2.0.5")],
             "what is free there stays unknown"
         );
-        assert!(pool.held().all(|(_, held)| held.unlisted));
+        assert!(
+            pool.held()
+                .all(|(_, held)| held.unlisted == Some(Moment(9)))
+        );
     }
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use ipnet::IpNet;
-
 use super::grant::{ADDRESS_STAGE, POOL_STAGE};
-use super::{Attachment, Family, NetNs};
+use super::{Attachment, Exclusions, Family, Holder, NetNs};
 
 /// Everything that an ADD asks for.
 #[derive(Clone, Debug, Default)]
@@ -16,14 +14,29 @@ pub struct Wanted {
     pub pod: Option<String>,
     /// The network namespace that the addresses are for.
     pub netns: Option<NetNs>,
+    /// Whether the attachment can show no evidence: [`Holder::is_kept`].
+    pub is_kept: bool,
     /// The address space.
     pub space: String,
     /// The addresses, in the order of the result: all of them are granted, or none.
     pub addresses: Vec<WantedAddress>,
     /// The cooldown of a released address.
     pub cooldown: Duration,
-    /// The subnets that are never granted. Holders of such addresses keep them.
-    pub exclude: Vec<IpNet>,
+    /// The addresses that are never granted. Holders of such addresses keep them.
+    pub exclude: Exclusions,
+}
+
+impl Wanted {
+    /// The holder that an ADD of this number makes.
+    pub(super) fn holder(&self, number: u64) -> Holder {
+        Holder {
+            attachment: self.attachment.clone(),
+            pod: self.pod.clone(),
+            netns: self.netns.clone(),
+            is_kept: self.is_kept,
+            number,
+        }
+    }
 }
 
 /// One address that an ADD asks for.

@@ -251,6 +251,9 @@ pub struct NodeLoopArgs {
     /// Install again what was replaced
     #[arg(long)]
     pub reinstall: bool,
+    /// Free what dead holders have, before each check
+    #[arg(long)]
+    pub reclaim: bool,
     /// Note in FILE each round that it is alive
     #[arg(long, value_name = "FILE")]
     pub alive: Option<PathBuf>,

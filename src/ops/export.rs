@@ -14,11 +14,11 @@ use super::node_config::{NodeConfig, Plugin, Tree};
 use super::outcome::{self, CommandError, CommandOutput};
 use super::show::SourceReport;
 use super::state_view::StateReport;
-use crate::cni::CniVersion;
+use crate::cni::{CniVersion, without_secrets};
 use crate::events::{History, OperationRecord, Totals};
 use crate::host::{ReadOutcome, read_bounded, read_no_link, read_text};
 use crate::ipam::{Evidence, EvidenceList, Ipam, Routes};
-use crate::source::{WIRE_SERVER, last_attempts};
+use crate::source::last_attempts;
 use crate::state::FORMAT;
 
 /// The mode of the file: readable by its owner only.
@@ -76,7 +76,7 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
         totals,
         log: log(node),
     };
-    let text = without_credentials(&outcome::json(&export)?);
+    let text = without_secrets(&outcome::json(&export)?);
     CommandOutput::to_file_or_stdout(args.output.as_deref(), text, MODE)
 }
 
@@ -178,59 +178,4 @@ fn known_keys(ipam: &Tree) -> Tree {
     let known = ipam.members().iter();
     let known = known.filter(|(key, _)| crate::cni::is_ipam_key(key));
     Tree::Object(known.cloned().collect())
-}
-
-/// Removes user names, passwords and queries from URLs. The query of the wire server is not a secret and stays.
-fn without_credentials(text: &str) -> String {
-    let ends =
-        |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`' | ')' | ',' | ';');
-    let mut cleaned = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("://") {
-        let (url, following) = after.split_at(after.find(ends).unwrap_or(after.len()));
-        let (url, query) = url.split_once('?').unwrap_or((url, ""));
-        let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
-        cleaned.push_str(before);
-        cleaned.push_str("://");
-        match authority.rsplit_once('@') {
-            Some((_, host)) => cleaned.push_str(&format!("***@{host}")),
-            None => cleaned.push_str(authority),
-        }
-        cleaned.push_str(path);
-        let wires = WIRE_SERVER.split_once('?').map(|(_, query)| query);
-        if Some(query.trim_end_matches([':', '.'])) == wires {
-            cleaned.push_str(&format!("?{query}"));
-        } else if !query.is_empty() {
-            cleaned.push_str("?***");
-        }
-        rest = following;
-    }
-    cleaned.push_str(rest);
-    cleaned
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credentials_are_left_out_of_urls() {
-        for (text, cleaned) in [
-            ("http://user:secret@host/x?a=b", "http://***@host/x?***"),
-            (
-                "curl 'http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1'.",
-                "curl 'http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1'.",
-            ),
-            ("http://h/x?sig=s3cret: timeout", "http://h/x?*** timeout"),
-            ("http://host/x@y", "http://host/x@y"),
-            (
-                "a http://t:k@h b http://h:1/ c",
-                "a http://***@h b http://h:1/ c",
-            ),
-            ("no url @ all", "no url @ all"),
-            ("http://a@b@c", "http://***@c"),
-        ] {
-            assert_eq!(without_credentials(text), cleaned);
-        }
-    }
 }

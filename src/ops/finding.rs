@@ -103,6 +103,12 @@ kinds! {
     Conflict: "conflict", "conflict with another IPAM", "conflicts with other IPAMs";
     /// The host itself has a free address of a pool, or a route to it.
     OnHost: "on-host", "address on the host", "addresses on the host";
+    /// A free address that a sandbox still has, which the runtime could not remove.
+    Withheld: "withheld", "withheld address", "withheld addresses";
+    /// An address that the source took from a running pod.
+    Unlisted: "unlisted", "address not listed any more", "addresses not listed any more";
+    /// A sandbox that the runtime has replaced and kept.
+    Replaced: "replaced", "replaced sandbox", "replaced sandboxes";
     /// An address is held, but there is no evidence of its holder.
     Leak: "leak", "leak", "leaks";
     /// A pod has an address that the pools do not know.

@@ -36,8 +36,8 @@ pub struct HeldAddress {
     pub first_seen: bool,
     /// Seconds since the holder was first found dead, while a second look is due.
     pub suspect_seconds: Option<u64>,
-    /// Whether the source still lists the address.
-    pub listed: bool,
+    /// Seconds since the source no longer lists the address; `None` while it does.
+    pub unlisted_seconds: Option<u64>,
 }
 
 impl HeldAddress {
@@ -51,7 +51,7 @@ impl HeldAddress {
             age_seconds: now.since(held.since).as_secs(),
             first_seen: !held.holder.has_interface(),
             suspect_seconds: held.suspect.map(|at| now.since(at).as_secs()),
-            listed: !held.unlisted,
+            unlisted_seconds: held.unlisted.map(|at| now.since(at).as_secs()),
         }
     }
 

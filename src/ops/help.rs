@@ -271,6 +271,9 @@ intervals, which `node-loop --is-alive FILE` tells.
 With --reinstall, runs `install` where the plugin was replaced. A file that
 `install` would replace only with --force stays.
 
+With --reclaim, does what `reclaim --yes` does before each check. Without it,
+dead holders keep their addresses until an ADD finds the pool exhausted.
+
 A step that fails is reported on stderr, once until it changes, and is tried
 again in the next round. SIGTERM and SIGINT end the loop at once.
 

@@ -241,6 +241,8 @@ fn print_pools(page: &mut Page, pools: &[PoolReport]) {
             ("interface", &*pool.interface),
         ];
         let unknown = pool.holders.iter().filter(|h| h.by.is_unknown());
+        let unlisted = pool.holders.iter();
+        let unlisted = unlisted.filter(|h| h.unlisted_seconds.is_some());
         for (name, help, figure) in [
             ("", "All addresses of the pool.", pool.size),
             ("free_", "Addresses free to allocate.", count.free),
@@ -260,16 +262,25 @@ fn print_pools(page: &mut Page, pools: &[PoolReport]) {
                 "Held addresses whose holders are not known.",
                 unknown.count(),
             ),
+            (
+                "unlisted_",
+                "Held addresses that the source no longer lists, so that Azure does not deliver to their pods.",
+                unlisted.count(),
+            ),
         ] {
             page.begin(&format!("pool_{name}addresses"), help);
             page.sample(&labels, &figure);
         }
         page.begin(
             "pool_withheld_addresses",
-            "Free addresses that are not allocated: the configuration excludes them, or the host has them.",
+            "Free addresses that are not allocated: the configuration excludes them, the host has them, or a released sandbox that could not be removed still has them.",
         );
         let [space, subnet, interface] = labels;
-        for (reason, count) in [("excluded", count.excluded), ("host", count.on_host)] {
+        for (reason, count) in [
+            ("excluded", count.excluded),
+            ("host", count.on_host),
+            ("sandbox", count.withheld),
+        ] {
             page.sample(&[space, subnet, interface, ("reason", reason)], &count);
         }
     }
@@ -358,6 +369,8 @@ mod tests {
                 on_host: 2,
                 excluded: 4,
                 cooldown: 5,
+                withheld: 7,
+                held_elsewhere: 0,
                 free: 6,
             },
             holders: Vec::new(),

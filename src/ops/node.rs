@@ -12,7 +12,7 @@ use super::screen::Screen;
 use crate::events::History;
 use crate::evidence::Progress;
 use crate::host::{Paths, Timestamp, boot_now, wall_now};
-use crate::ipam::{Candidate, Moment};
+use crate::ipam::{Candidate, Ipam, Moment, NetNs, Taken};
 use crate::plugin::{Context, Look};
 use crate::state::{LockError, Locked, State, WAIT};
 use crate::stdio;
@@ -90,6 +90,16 @@ impl Node {
         let path = self.paths().events();
         History::read(self.paths())
             .map_err(|e| CommandError::from_io(&path.display().to_string(), &e))
+    }
+
+    /// The free addresses that the network namespaces of their last holders still have, as an ADD finds them.
+    pub fn withheld(&self, ipam: &Ipam) -> Taken {
+        let host = &self.context.node;
+        let still_has = |last: &NetNs, address, ago| host.namespace_has(last, address, ago);
+        Taken {
+            withheld: ipam.withheld(still_has, self.now.boot),
+            ..Taken::default()
+        }
     }
 
     /// Acquires the lock on the state.

@@ -15,6 +15,7 @@ use super::metrics::{self, NodeMetrics};
 use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
+use super::reclaim;
 use crate::host::{
     Paths, boot_now, exit_on_termination_signals, io_reason, read_text, replace, sleep_until,
 };
@@ -114,6 +115,10 @@ impl<'a> NodeLoop<'a> {
             self.checked_at = Some(began);
             for plugin in &mut self.plugins {
                 let node = Node::here(&plugin.paths, boot_now());
+                if self.args.reclaim && plugin.matches.is_some() {
+                    let problem = reclaim::reclaim_dead(&node).err().map(|e| e.0);
+                    self.reported.step("reclaim", &problem);
+                }
                 let check = |_| CheckReport::new(&node, &Inspection::gather(&node));
                 plugin.last_check = plugin.matches.map(check);
             }

@@ -1,5 +1,6 @@
 //! `reclaim`: frees the addresses of dead holders, by the rules of an ADD that finds a pool empty.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde::Serialize;
@@ -12,10 +13,10 @@ use super::screen::{Screen, Tint, pluralize};
 use super::state_view::StateView;
 use crate::events::OperationRecord;
 use crate::host::boot_now;
-use crate::ipam::{AGAIN, GRACE, Judged, Verdict};
+use crate::ipam::{AGAIN, GRACE, Held, Judged, Record, Verdict};
 use crate::log;
 use crate::plugin::decide::reclaim;
-use crate::plugin::{Action, log_actions};
+use crate::plugin::{Action, Look, log_actions};
 use crate::state::State;
 
 /// The result of a reclaim, or of a dry run.
@@ -59,19 +60,12 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         let text = "there is no state on this node, so nothing is held\n";
         return args.format.output(0, &nothing, || text.to_owned());
     };
-    let candidates = state.ipam().candidates(|_, _, _| true, boot_now());
+    let candidates = state.ipam().candidates(|_, _, _| true, None, boot_now());
+    let judged: BTreeSet<IpAddr> = candidates.iter().map(|candidate| candidate.key).collect();
     let look = capture_snapshot(candidates, &node.context);
     let mut events = Vec::new();
     if done {
-        let mut locked = node.lock()?;
-        let loaded = node.context.open(&mut locked);
-        let Some(again) = StateView::from_opened(node, loaded).into_writable()? else {
-            return Err(CommandError("the state was removed meanwhile".to_owned()));
-        };
-        state = again;
-        reclaim(&mut state, &look, boot_now(), &mut events);
-        node.save(&mut locked, &mut state)?;
-        log_actions(&events);
+        (state, events) = free(node, &look)?;
     } else {
         reclaim(&mut state, &look, boot_now(), &mut events);
     }
@@ -81,7 +75,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
             "the state is being rebuilt, and nothing is freed for {seconds} s more, as any address may be that of a pod which is just being started"
         )));
     }
-    let young = young(&state, node);
+    let young = young(&state, &judged, node);
     let found = ReclaimReport::from_decisions(&events, done, young, &node.now);
     if done {
         let freed = found.freed.iter().map(|judged| judged.holder.address);
@@ -98,10 +92,64 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     args.format.output(0, &found, print)
 }
 
+/// Frees the candidates of a look that are dead, and marks those that may be.
+fn free(node: &Node, look: &Look) -> Result<(State, Vec<Action>), CommandError> {
+    let mut locked = node.lock()?;
+    let loaded = node.context.open(&mut locked);
+    let Some(mut state) = StateView::from_opened(node, loaded).into_writable()? else {
+        return Err(CommandError("the state was removed meanwhile".to_owned()));
+    };
+    let mut actions = Vec::new();
+    reclaim(&mut state, look, boot_now(), &mut actions);
+    node.save(&mut locked, &mut state)?;
+    log_actions(&actions);
+    Ok((state, actions))
+}
+
+/// Does what `reclaim --yes` does, for `node-loop`. The state is locked and saved only if a holder seems to be dead, and only what was
+/// freed is recorded.
+///
+/// # Errors
+/// The state cannot be read, locked or saved.
+pub fn reclaim_dead(node: &Node) -> Result<(), CommandError> {
+    let Some(mut state) = StateView::load(node).into_writable()? else {
+        return Ok(());
+    };
+    let candidates = state.ipam().candidates(|_, _, _| true, None, boot_now());
+    if candidates.is_empty() || state.ipam().quarantine.is_some() {
+        return Ok(());
+    }
+    log::start(None);
+    let look = Look::at_node(candidates, &node.context);
+    let mut expected = Vec::new();
+    reclaim(&mut state, &look, boot_now(), &mut expected);
+    let seems_dead =
+        |judged: &Judged| matches!(judged.judgement.verdict, Verdict::Dead | Verdict::Suspect);
+    let is_any =
+        |action: &Action| matches!(action, Action::Judged(all) if all.iter().any(seems_dead));
+    if !expected.iter().any(is_any) {
+        return Ok(());
+    }
+    let (_, actions) = free(node, &look)?;
+    let freed: Vec<_> = actions.iter().flat_map(Action::freed).collect();
+    if !freed.is_empty() {
+        let mut record = OperationRecord {
+            verb: "reclaim".to_owned(),
+            addresses: freed.iter().filter_map(|freed| freed.address).collect(),
+            ..OperationRecord::default()
+        };
+        record.add_reclaimed(freed);
+        record_operation(&node.context, record);
+    }
+    Ok(())
+}
+
 /// The number of addresses that are too young to be judged.
-fn young(state: &State, node: &Node) -> usize {
-    let ages = held_records(state.ipam()).map(|(_, _, _, held)| node.now.since(held.since));
-    ages.filter(|age| *age < GRACE).count()
+fn young(state: &State, judged: &BTreeSet<IpAddr>, node: &Node) -> usize {
+    let is_young = |(_, _, record, held): &(&str, &str, &Record, &Held)| {
+        node.now.since(held.since) < GRACE && !judged.contains(&record.key)
+    };
+    held_records(state.ipam()).filter(is_young).count()
 }
 
 impl ReclaimReport {
@@ -123,6 +171,7 @@ impl ReclaimReport {
                 | Action::Rejected(_)
                 | Action::Overtaken
                 | Action::Reconciled(..)
+                | Action::Withheld(_)
                 | Action::SkippedOnHost { .. } => {}
             }
         }

@@ -108,7 +108,7 @@ fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Cand
     })
 }
 
-/// The evidence that the holder is alive or may be. Its age is not evidence.
+/// The evidence that the holder is alive or may be. Its age is not evidence, nor that it can show none.
 fn signs(address: IpAddr, held: &Held, ipam: &Ipam, evidence: &Evidence) -> Vec<String> {
     let index = EvidenceIndex::new(evidence, ipam);
     let judgement = index.judge(address, held, boot_now());
@@ -116,7 +116,8 @@ fn signs(address: IpAddr, held: &Held, ipam: &Ipam, evidence: &Evidence) -> Vec<
         Verdict::Dead | Verdict::Suspect => Vec::new(),
         Verdict::Alive | Verdict::Undecided => {
             let reasons = judgement.reasons.iter();
-            let reasons = reasons.filter(|reason| !matches!(reason, Reason::Young(_)));
+            let reasons =
+                reasons.filter(|reason| !matches!(reason, Reason::Young(_) | Reason::Kept));
             reasons.map(ToString::to_string).collect()
         }
     }

@@ -41,7 +41,8 @@ pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError
     let StateView { state, report, .. } = StateView::read(node)?;
     let ipam = state.ipam();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-    let counts = ipam.counts(config.conf.cooldown, &config.conf.exclude, node.now.boot);
+    let (conf, taken) = (&config.conf, node.withheld(ipam));
+    let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let source = SourceReport::new(attempts, state.document.refreshed.as_ref(), &node.now);
     Ok(ShowReport::new(ipam, counts, report, source, &node.now))
 }
@@ -143,7 +144,9 @@ impl PoolReport {
         let mut parts = vec![format!("{} held", count.held)];
         for (count, kind) in [
             (count.suspect, "of them suspect"),
+            (count.held_elsewhere, "held in another pool"),
             (count.cooldown, "in cooldown"),
+            (count.withheld, "withheld"),
             (count.on_host, "on the host"),
             (count.excluded, "excluded"),
         ] {
@@ -169,7 +172,11 @@ impl PoolReport {
             (count.held.saturating_sub(count.suspect), '#', Tint::Good),
             (count.suspect, '!', Tint::Bad),
             (count.cooldown, '~', Tint::Doubtful),
-            (count.on_host + count.excluded, 'x', Tint::Doubtful),
+            (
+                count.on_host + count.excluded + count.withheld + count.held_elsewhere,
+                'x',
+                Tint::Doubtful,
+            ),
             (count.free, '.', Tint::Faint),
         ];
         let cells = shares(&parts.map(|(count, _, _)| count), width);
@@ -194,6 +201,13 @@ impl ShowReport {
         let mut pools: Vec<PoolReport> = pools
             .map(|((space, _, pool), (_, count))| PoolReport::new(space, pool, count, now))
             .collect();
+        // Another pool may list what the source took from this one.
+        let listed = ipam.listed_addresses();
+        for held in pools.iter_mut().flat_map(|pool| &mut pool.holders) {
+            if listed.contains(&held.address) {
+                held.unlisted_seconds = None;
+            }
+        }
         // The state has them in the order of their texts.
         fn place(pool: &PoolReport) -> (&str, Option<IpNet>, &str) {
             let subnet = &pool.count.subnet;
@@ -304,10 +318,17 @@ impl SourceReport {
 
 /// The note on an unusual holder.
 fn note(holder: &HeldAddress) -> &'static str {
-    match (holder.suspect_seconds, holder.listed) {
-        (Some(_), _) => "suspect",
-        (None, false) => "unlisted",
-        (None, true) => "",
+    match holder {
+        HeldAddress {
+            suspect_seconds: Some(_),
+            ..
+        } => "suspect",
+        HeldAddress {
+            unlisted_seconds: Some(_),
+            ..
+        } => "unlisted",
+        held if held.by.is_kept => "kept",
+        _ => "",
     }
 }
 

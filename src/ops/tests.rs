@@ -1,7 +1,7 @@
 //! Every screen at 80 columns, with no, few and many pods, and when something is wrong, against `tests/fixtures/screens`.
 //! `ACCEPT=1 cargo test --lib screens` writes those that changed on purpose.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
@@ -13,6 +13,7 @@ use super::events::print_events;
 use super::explain::{Explanation, Facts, Query};
 use super::finding::{Finding, FindingKind};
 use super::findings::check::{CheckReport, Prediction};
+use super::findings::host_addresses::{HostAddresses, HostEntry};
 use super::findings::records::{self, NodeView};
 use super::node::Now;
 use super::reclaim::ReclaimReport;
@@ -23,7 +24,7 @@ use crate::cni::{IpamConfig, NAME};
 use crate::events::OperationRecord;
 use crate::ipam::{
     Attachment, Entry, Evidence, EvidenceList, Free, Held, Holder, Ipam, Kernel, Moment, NetNs,
-    Place, Pool, Record, Routes, Space, Subnet, Usage,
+    Place, Pool, Record, Routes, Space, Subnet, Taken, Usage,
 };
 use crate::plugin;
 use crate::state::{Condition, Loss, State};
@@ -79,6 +80,7 @@ fn holder(n: usize) -> Holder {
         },
         pod: Some(pod(n)),
         netns: Some(netns(n)),
+        is_kept: false,
         number: n as u64 + 1,
     }
 }
@@ -90,7 +92,7 @@ fn held(n: usize) -> Held {
         holder: holder(n).into(),
         since: ago(AGES[n % AGES.len()] + n as u64),
         suspect: None,
-        unlisted: false,
+        unlisted: None,
     }
 }
 
@@ -183,7 +185,7 @@ fn troubled() -> (Ipam, Evidence) {
     // Of 8 nobody knows the holder, and 9 was written by the original.
     *held_mut(&mut ipam, 8).holder = Holder::default();
     *held_mut(&mut ipam, 9).holder = Holder::from_container_id(&container(9));
-    held_mut(&mut ipam, 10).unlisted = true;
+    held_mut(&mut ipam, 10).unlisted = Some(ago(3_900));
     // 11 is in two namespaces.
     let Kernel {
         configured,
@@ -241,7 +243,12 @@ fn corrupt() -> StateReport {
 }
 
 fn show(ipam: &Ipam, state: StateReport, source: SourceReport) -> ShowReport {
-    let counts = ipam.counts(Duration::from_secs(30), &[], NOW.boot);
+    let counts = ipam.counts(
+        &Taken::default(),
+        Duration::from_secs(30),
+        &Default::default(),
+        NOW.boot,
+    );
     ShowReport::new(ipam, counts, state, source, &NOW)
 }
 
@@ -254,12 +261,22 @@ fn answered() -> SourceReport {
 }
 
 fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
-    let on_host = |n: usize| (IpNet::new(address(n), 16).unwrap(), "eth0".to_owned());
+    let on_host = |n: usize| HostEntry {
+        net: IpNet::new(address(n), 16).unwrap(),
+        link: "eth0".to_owned(),
+        is_secondary: true,
+    };
     let configured = &evidence.kernel.configured;
-    let is_on_host = |(net, _): &(IpNet, _)| configured.get(&net.addr()) == Some(&Place::Host);
+    let is_on_host = |entry: &HostEntry| configured.get(&entry.net.addr()) == Some(&Place::Host);
+    let host = HostAddresses {
+        entries: (0..60).map(on_host).filter(is_on_host).collect(),
+        ..HostAddresses::default()
+    };
     let view = NodeView {
         evidence,
-        host: &(0..60).map(on_host).filter(is_on_host).collect::<Vec<_>>(),
+        host: &host,
+        withheld: &BTreeSet::new(),
+        last_holders: &BTreeMap::new(),
         networks: &BTreeSet::from(["azure".to_owned()]),
         now: &NOW,
         program: NAME,
@@ -283,6 +300,7 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateRepo
         now: &NOW,
         program: "sudo azure-vnet-ipam",
         host: &[],
+        withheld: &BTreeSet::new(),
     };
     Explanation::new(&Query::parse(subject), &facts, events(), state)
 }
@@ -290,9 +308,9 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateRepo
 fn reclaim(done: bool) -> ReclaimReport {
     let (mut ipam, evidence) = troubled();
     let mut events = Vec::new();
-    let candidates = ipam.candidates(|_, _, _| true, NOW.boot);
+    let candidates = ipam.candidates(|_, _, _| true, None, NOW.boot);
     events.push(plugin::Action::Judged(
-        ipam.reclaim(candidates, &evidence, NOW.boot),
+        ipam.reclaim(candidates, &evidence, None, NOW.boot),
     ));
     ReclaimReport::from_decisions(&events, done, 6, &NOW)
 }

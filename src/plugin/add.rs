@@ -25,10 +25,14 @@ pub fn add(
 ) -> Result<Vec<Grant>, Failure> {
     let conf = &call.conf.ipam;
     let netns = context.node.netns(&call.netns);
-    let wanted = Wanted::from_call(call, netns).map_err(|refusal| Failure::Refused {
+    let mut wanted = Wanted::from_call(call, netns).map_err(|refusal| Failure::Refused {
         refusal,
         source: None,
     })?;
+    wanted.is_kept |= wanted
+        .netns
+        .as_ref()
+        .is_some_and(|netns| context.node.is_host_netns(netns));
     let source = Source::from_config(conf, &context.source_overrides, &context.paths)?;
     let mut known = Known::of_source(&source, conf.query_interval, context);
     allocate(&wanted, &mut known, context, record)

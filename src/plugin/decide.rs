@@ -1,5 +1,5 @@
-//! Deciding an ADD: values in, values out. It reads no file and no clock, and asks only whether the host has an address, so that whole
-//! histories can be compared with a model.
+//! Deciding an ADD: values in, values out. It reads no file and no clock, and asks only whether the host or a namespace has an address,
+//! so that whole histories can be compared with a model.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -11,8 +11,8 @@ use super::node::Host;
 use super::report::Action;
 use crate::failure::{Failure, message_with_remedy};
 use crate::ipam::{
-    Candidate, EvidenceList, Family, Grant, GrantKind, Ipam, Moment, Pool, PoolSelector, Refusal,
-    Violation, Wanted, WantedAddress,
+    Candidate, EvidenceList, Family, Free, Grant, GrantKind, Ipam, Moment, Pool, PoolSelector,
+    Refusal, Taken, Violation, Wanted, WantedAddress,
 };
 use crate::source::{FreshAnswer, SourceError, Turn, time_limit};
 use crate::state::{Condition, QUARANTINE, Refreshed, State};
@@ -44,7 +44,7 @@ pub fn decide(
         return Ok(Decision { granted, actions });
     }
     require_answer(state, known, now)?;
-    let source_failure = merge_answer(state, known, &mut actions);
+    let source_failure = merge_answer(state, known, now, &mut actions);
     require_proof_of_freshness(state, wanted, known)?;
     reconcile_if_due(state, known, now, &mut actions)?;
     complete_holders(state, wanted, known)?;
@@ -122,13 +122,19 @@ fn is_answered(state: &State, known: &Known<'_>) -> bool {
         || known.is_failed_by_peer()
 }
 
-/// Merges the answer that this call got. Returns why there is none to merge, if the source failed.
-fn merge_answer(state: &mut State, known: &Known<'_>, actions: &mut Vec<Action>) -> Option<String> {
+/// Merges the answer that this call got. Returns what is wrong with the list of addresses, if there is something: the source failed, or
+/// lists what cannot be used.
+fn merge_answer(
+    state: &mut State,
+    known: &Known<'_>,
+    now: Moment,
+    actions: &mut Vec<Action>,
+) -> Option<String> {
     let answer = match &known.answer {
         Some(Ok(answer)) => answer,
-        Some(Err(why)) => return Some(why.clone()),
+        Some(Err(why)) => return Some(not_fresh(why)),
         None if known.is_failed_by_peer() => {
-            return Some(message_with_remedy(&SourceError::FailedByPeer));
+            return Some(not_fresh(&message_with_remedy(&SourceError::FailedByPeer)));
         }
         None => return None,
     };
@@ -136,14 +142,14 @@ fn merge_answer(state: &mut State, known: &Known<'_>, actions: &mut Vec<Action>)
         let rejection = reject(answer);
         let why = message_with_remedy(&rejection);
         actions.push(Action::Rejected(rejection.to_string()));
-        return Some(why);
+        return Some(unusable(answer).unwrap_or_else(|| not_fresh(&why)));
     }
     // Another call may have merged a newer one, when the file for the turn was removed.
     if Some(answer.began) < known.merged_at(state) {
         actions.push(Action::Overtaken);
         return None;
     }
-    let merged = state.ipam_mut().merge(&answer.matched.inventory);
+    let merged = state.ipam_mut().merge(&answer.matched.inventory, now);
     // The new addresses may be somebody's whom the state never knew.
     if merged.added > 0 && state.condition == Condition::Ready {
         state.condition = Condition::Reconcile;
@@ -154,7 +160,17 @@ fn merge_answer(state: &mut State, known: &Known<'_>, actions: &mut Vec<Action>)
         source: known.source_name(),
     });
     state.must_save = true;
-    None
+    unusable(answer)
+}
+
+/// The first value of an answer that cannot be used, if there is one.
+fn unusable(answer: &FreshAnswer) -> Option<String> {
+    let first = answer.matched.unusable.first.as_ref()?;
+    Some(format!("the source lists {first}, which cannot be used"))
+}
+
+fn not_fresh(why: &str) -> String {
+    format!("the list of addresses is not fresh: {why}")
 }
 
 /// The error for an answer that would remove all pools (difference D6).
@@ -315,8 +331,8 @@ fn allocate_all(
     Ok(grants)
 }
 
-/// Allocates an address that the host neither has nor routes to. Such an address is somebody else's, whatever the pools say
-/// (difference D19).
+/// Allocates an address that the host neither has nor routes to (difference D19), and that the network namespace of its last holder does
+/// not have any more (difference D24). Such an address is somebody else's, whatever the pools say.
 pub(super) fn allocate(
     ipam: &mut Ipam,
     wanted: &Wanted,
@@ -325,23 +341,47 @@ pub(super) fn allocate(
     host: &dyn Host,
     actions: &mut Vec<Action>,
 ) -> Result<Grant, Refusal> {
-    let mut on_host = BTreeSet::new();
+    let mut taken = Taken::default();
     loop {
-        let grant = ipam.allocate(wanted, address, &on_host, now)?;
+        let grant = ipam.allocate(wanted, address, &taken, now)?;
         let granted = grant.address.addr();
-        if matches!(grant.kind, GrantKind::Renewed) || !host.has(granted) {
+        let GrantKind::New(before) = &grant.kind else {
+            return Ok(grant);
+        };
+        let is_on_host = host.has(granted);
+        if !is_on_host && !is_withheld(before, granted, wanted, now, host) {
             return Ok(grant);
         }
         ipam.revoke(&wanted.attachment, &grant);
+        if !is_on_host {
+            taken.withheld.insert(granted);
+            actions.push(Action::Withheld(granted));
+            continue;
+        }
         // Where there is one there are often many: cloud-init configures all addresses of an interface on the host.
-        on_host.insert(granted);
-        on_host.extend(host.all());
-        let count = ipam.mark_on_host(&on_host);
+        taken.on_host.insert(granted);
+        taken.on_host.extend(host.all());
+        let count = ipam.mark_on_host(&taken.on_host);
         actions.push(Action::SkippedOnHost {
             address: granted,
             count,
         });
     }
+}
+
+/// Whether the network namespace of the last holder still has a released address: the main plugin or the runtime could not take its
+/// sandbox down. An ADD for that very namespace may have it again.
+fn is_withheld(
+    free: &Free,
+    address: IpAddr,
+    wanted: &Wanted,
+    now: Moment,
+    host: &dyn Host,
+) -> bool {
+    free.last_holder_still_has(address, now, |last, address, ago| {
+        let is_own = wanted.netns.as_ref().is_some_and(|own| own.is_same(last));
+        !is_own && host.namespace_has(last, address, ago)
+    })
 }
 
 /// Frees what the dead hold of the pools that are exhausted. That needs a look at the node. Returns whether there was anything to
@@ -365,7 +405,7 @@ fn reclaim_for(
         return Err(Need::Look(candidates));
     };
     let ipam = state.ipam_mut();
-    let judged = ipam.reclaim(look.candidates.clone(), &look.evidence, now);
+    let judged = ipam.reclaim(look.candidates.clone(), &look.evidence, Some(wanted), now);
     state.must_save |= !judged.is_empty();
     actions.push(Action::Judged(judged));
     Ok(true)
@@ -386,7 +426,7 @@ pub(super) fn candidates(ipam: &Ipam, wanted: &Wanted, now: Moment) -> Vec<Candi
                 PoolSelector::Any { family, if_name } => pool.suits(*family, if_name.as_deref()),
             })
     };
-    ipam.candidates(is_wanted, now)
+    ipam.candidates(is_wanted, Some(wanted), now)
 }
 
 /// Returns the addresses that this call allocated although another record holds them. What contradicted itself before is still served.
@@ -423,7 +463,7 @@ pub fn reclaim(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Ac
         None => look.candidates.clone(),
         Some(_) => Vec::new(),
     };
-    let judged = ipam.reclaim(candidates, &look.evidence, now);
+    let judged = ipam.reclaim(candidates, &look.evidence, None, now);
     ipam.clear_suspects(&look.evidence, look.began, now);
     actions.push(Action::Judged(judged));
 }
@@ -433,11 +473,12 @@ mod tests {
     //! What the histories cannot show: their node has no addresses of the host, no operator, and no state that contradicts itself.
 
     use super::*;
+    use crate::ipam::NetNs;
     use crate::ipam::testing::{
         allocate as allocate_from, attached, hold, holders, ip, shows, wanted, wanted_of,
         with_pools,
     };
-    use crate::ipam::{Evidence, Held, Usage};
+    use crate::ipam::{Evidence, Held, InUseBy, Usage};
     use crate::source::{Attempts, AttemptsFile, Source};
     use crate::state::Loss;
 
@@ -505,6 +546,10 @@ mod tests {
         fn all(&self) -> BTreeSet<IpAddr> {
             [ip("10.0.0.4")].into()
         }
+
+        fn namespace_has(&self, _: &NetNs, _: IpAddr, _: Duration) -> bool {
+            false
+        }
     }
 
     /// A host without these addresses.
@@ -518,6 +563,10 @@ mod tests {
 
         fn all(&self) -> BTreeSet<IpAddr> {
             BTreeSet::new()
+        }
+
+        fn namespace_has(&self, _: &NetNs, _: IpAddr, _: Duration) -> bool {
+            false
         }
     }
 
@@ -608,7 +657,10 @@ mod tests {
         let Err(Failure::Refused { source, .. }) = refused else {
             panic!("{refused:?}");
         };
-        assert_eq!(source.as_deref(), Some("it does not answer"));
+        assert_eq!(
+            source.as_deref(),
+            Some("the list of addresses is not fresh: it does not answer")
+        );
     }
 
     #[test]
@@ -713,6 +765,68 @@ mod tests {
         assert_eq!(find_conflicts(&ipam, &[renewed]), []);
     }
 
+    /// A host whose other network namespaces have every address.
+    #[derive(Debug)]
+    struct StillThere;
+
+    impl Host for StillThere {
+        fn has(&self, _: IpAddr) -> bool {
+            false
+        }
+
+        fn all(&self) -> BTreeSet<IpAddr> {
+            BTreeSet::new()
+        }
+
+        fn namespace_has(&self, _: &NetNs, _: IpAddr, _: Duration) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_released_address_is_withheld_while_its_last_namespace_has_it() {
+        let netns = |cookie| {
+            Some(NetNs {
+                path: "/run/netns/x".into(),
+                id: Some((4, 77)),
+                cookie: Some(cookie),
+            })
+        };
+        let mut state = state();
+        for record in state.ipam_mut().pools_mut().flat_map(|p| &mut p.records) {
+            record.usage = Usage::Free(Free {
+                released: Some(Moment(1)),
+                last_netns: netns(7),
+                ..Free::default()
+            });
+        }
+        for (own, host, expected) in [
+            (None, &StillThere as &dyn Host, false),
+            (netns(8), &StillThere, false),
+            (netns(7), &StillThere, true),
+            (None, &Nowhere, true),
+        ] {
+            let wanted = Wanted {
+                netns: own,
+                ..wanted("pod")
+            };
+            let mut ipam = state.ipam().clone();
+            let granted = allocate_all(&mut ipam, &wanted, NOW, host, &mut Vec::new());
+            assert_eq!(granted.is_ok(), expected, "{granted:?}");
+            if let Err(refusal) = granted {
+                assert!(refusal.to_string().ends_with("0 free, 2 withheld"));
+                assert_eq!(ipam.records().count(), 2);
+                assert!(ipam.records().all(|r| r.free().unwrap().released.is_some()));
+            }
+        }
+        let named = PoolSelector::Named("10.0.0.0/24".to_owned());
+        let named = wanted_of("pod", named, Some("10.0.0.4"));
+        let refused = allocate_all(state.ipam_mut(), &named, NOW, &StillThere, &mut Vec::new());
+        let in_use_by = InUseBy::LastSandbox;
+        let address = ip("10.0.0.4");
+        assert_eq!(refused, Err(Refusal::AddressInUse { address, in_use_by }));
+    }
+
     #[test]
     fn a_named_pool_gets_back_what_the_dead_hold_of_it_in_another_pool() {
         let (old, new) = ("10.0.0.0/24", "10.0.0.0/23");
@@ -722,7 +836,7 @@ mod tests {
         }
         let wanted = wanted_of("pod", PoolSelector::Named(new.to_owned()), None);
         let found = candidates(&ipam, &wanted, NOW);
-        ipam.reclaim(found, &shows(&[]), NOW);
+        ipam.reclaim(found, &shows(&[]), Some(&wanted), NOW);
         let grant = allocate_from(&mut ipam, &wanted, NOW).unwrap();
         assert_eq!(grant.address.to_string(), "10.0.0.4/23");
         assert_eq!(holders(&ipam), "10.0.0.4=pod 10.0.0.5=10.0.0.5");
@@ -736,7 +850,7 @@ mod tests {
             hold(ipam, "10.0.0.4", attached("dead", 0), Moment(1));
             ipam.quarantine = end;
             let look = Look {
-                candidates: ipam.candidates(|_, _, _| true, NOW),
+                candidates: ipam.candidates(|_, _, _| true, None, NOW),
                 began: NOW,
                 ..Look::default()
             };

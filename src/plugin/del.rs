@@ -98,7 +98,7 @@ fn log_released(freed: Vec<Freed>, record: &mut OperationRecord) {
     } in freed
     {
         record.addresses.push(address);
-        let fate = if held.unlisted {
+        let fate = if held.unlisted.is_some() {
             "released and removed from"
         } else {
             "released to"

@@ -167,8 +167,11 @@ fn log_answer(answer: &FreshAnswer) {
         info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
     }
     let took = Milliseconds(answer.arrived.since(answer.began));
-    let (primary, skipped) = (matched.primary, matched.skipped);
-    info!(target: "ipam", "the source answered in {took}; {primary} addresses are the host's, {skipped} unusable.");
+    let (primary, unusable) = (matched.primary, &matched.unusable);
+    info!(target: "ipam", "the source answered in {took}; {primary} addresses are the host's, {} unusable.", unusable.count);
+    if let Some(first) = &unusable.first {
+        warn!(target: "ipam", "the source lists {first}, which cannot be used.");
+    }
 }
 
 /// A look at the node.

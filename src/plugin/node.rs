@@ -7,23 +7,30 @@ use std::time::Duration;
 use tracing::warn;
 
 use crate::evidence::{self, Progress};
-use crate::host::{Paths, host_has, host_routes, io_reason, namespace_id, netns};
+use crate::host::{
+    Paths, host_has, host_namespace_id, host_routes, io_reason, namespace_has, namespace_id, netns,
+};
 use crate::ipam::{Candidate, Evidence, Held, NetNs};
 use crate::source::{MatchedListing, Source, SourceError, Turn};
 use crate::state::Files;
 
-/// The addresses of the host, asked one at a time and as a whole.
+/// The addresses of the host, asked one at a time and as a whole, and those of a network namespace.
 pub trait Host: std::fmt::Debug {
     /// Whether the host has the address, or a route to it alone.
     fn has(&self, address: IpAddr) -> bool;
     /// All such addresses.
     fn all(&self) -> BTreeSet<IpAddr>;
+    /// Whether the network namespace of a holder, which released the address `ago`, still has it, or cannot be entered. False for
+    /// another namespace at its path.
+    fn namespace_has(&self, last: &NetNs, address: IpAddr, ago: Duration) -> bool;
 }
 
 /// The files and the clock, the host's addresses, network namespaces, the source, and the evidence of who is alive.
 pub trait Node: Files + Host {
     /// The network namespace at a path (CNI_NETNS); `None` when the path is empty.
     fn netns(&self, path: &str) -> Option<NetNs>;
+    /// Whether it is the host's own network namespace.
+    fn is_host_netns(&self, netns: &NetNs) -> bool;
     /// Whether nothing is at the path of a network namespace.
     fn is_gone(&self, netns: &NetNs) -> bool;
     /// Waits for the turn to ask a source; `None` if others had it all the time.
@@ -63,11 +70,19 @@ impl Host for Paths {
     fn all(&self) -> BTreeSet<IpAddr> {
         host_routes(self).unwrap_or_default()
     }
+
+    fn namespace_has(&self, last: &NetNs, address: IpAddr, ago: Duration) -> bool {
+        namespace_has(self, last, address, ago)
+    }
 }
 
 impl Node for Paths {
     fn netns(&self, path: &str) -> Option<NetNs> {
         netns(self, path)
+    }
+
+    fn is_host_netns(&self, netns: &NetNs) -> bool {
+        netns.id.is_some() && netns.id == host_namespace_id(self)
     }
 
     fn is_gone(&self, netns: &NetNs) -> bool {

@@ -133,6 +133,8 @@ pub enum Action {
     FreedAfterReboot(Vec<IpAddr>),
     /// These holders were judged.
     Judged(Vec<Judged>),
+    /// A free address was skipped, because the network namespace of its last holder still has it.
+    Withheld(IpAddr),
     /// A free address was skipped, because the host has it or a route to it.
     SkippedOnHost {
         /// The address that would have been next.
@@ -190,6 +192,9 @@ pub(crate) fn log_actions(actions: &[Action]) {
                 info!(target: "ipam", "the node was restarted: freed {} addresses of the earlier boot.", freed.len());
             }
             Action::Judged(judged) => log_verdicts(judged),
+            Action::Withheld(address) => {
+                warn!(target: "ipam", "{address} is free, but the sandbox of its last pod still has it; it is withheld.");
+            }
             Action::SkippedOnHost { address, count } => {
                 warn!(target: "ipam", "{address} is free, but the host has it or a route to it; {count} such addresses are skipped.");
             }

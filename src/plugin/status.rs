@@ -38,7 +38,7 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
         .map_err(|newer| Failure::NotReady(newer.to_cni(context.paths.name()).msg))?;
     let mut ipam = state.ipam().clone();
     if ipam.pools().next().is_none() {
-        ipam.merge(&ask(call, context)?);
+        ipam.merge(&ask(call, context)?, context.now());
     }
     // A quarantine ends by itself.
     ipam.quarantine = None;
@@ -51,7 +51,7 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
         match try_add(&mut ipam, &wanted, address, when_full, context) {
             Ok(()) => {}
             // A full pool is normal at the node's limit of pods.
-            Err(Refusal::Exhausted { pools })
+            Err(Refusal::Exhausted { pools, .. })
                 if when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) => {}
             Err(refusal) => return Err(Failure::NotReady(refusal.to_string())),
         }
@@ -75,7 +75,7 @@ fn try_add(
         other => return other.map(drop),
     }
     let look = Look::at_node(candidates(ipam, wanted, now), context);
-    ipam.reclaim(look.candidates, &look.evidence, now);
+    ipam.reclaim(look.candidates, &look.evidence, Some(wanted), now);
     allocate(ipam).map(drop)
 }
 

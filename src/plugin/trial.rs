@@ -1,5 +1,6 @@
 //! Decides what an ADD would come to now, as an ADD decides it, but takes no lock and changes nothing.
 
+use std::time::Duration;
 use std::{fs, io};
 
 use super::add::original_stage;
@@ -9,8 +10,8 @@ use super::known::{Known, Look, Need};
 use crate::cni::Call;
 use crate::failure::Failure;
 use crate::host::{Paths, check_room, write_refusal};
-use crate::ipam::{Candidate, Evidence, Grant, Moment, Wanted};
-use crate::source::{FreshAnswer, MatchedListing};
+use crate::ipam::{Evidence, Grant, Moment, Wanted};
+use crate::source::{Attempts, FreshAnswer, MatchedListing, Source, Turn};
 use crate::state::{LockError, State, StateFile, StoreError};
 
 /// What all trials of one moment are decided from, beside the state.
@@ -18,13 +19,18 @@ use crate::state::{LockError, State, StateFile, StoreError};
 pub struct Trial<'a> {
     /// The context, as an ADD has it.
     pub context: &'a Context,
+    /// The source; `None` if it is unknown.
+    pub source: Option<&'a Source>,
     /// What the source answers now, or why it does not.
     pub answer: Result<&'a MatchedListing, String>,
-    /// Since when every answer would have removed all pools.
-    pub doubtful_since: Option<Moment>,
+    /// What went wrong at the source before.
+    pub attempts: Attempts,
     /// What the whole node shows.
     pub evidence: &'a Evidence,
 }
+
+/// An ADD looks at the node to reconcile the state, at the end of a quarantine, and to judge records.
+const MOST_LOOKS: u32 = 3;
 
 /// The result of a trial.
 #[derive(Debug)]
@@ -39,7 +45,7 @@ impl Trial<'_> {
     /// Decides an ADD for this call. The attachment should be one that holds nothing.
     pub fn allocate(&self, call: &Call) -> TrialResult {
         match Wanted::from_call(call, None) {
-            Ok(wanted) => self.decide(&wanted),
+            Ok(wanted) => self.decide(&wanted, call.conf.ipam.query_interval),
             Err(refusal) => TrialResult::failed(Failure::Refused {
                 refusal,
                 source: None,
@@ -49,27 +55,34 @@ impl Trial<'_> {
 
     /// Does what every ADD does to the state before it allocates: merges the answer, and reconciles with the node.
     pub fn reconcile(&self) -> TrialResult {
-        self.decide(&Wanted::default())
+        self.decide(&Wanted::default(), None)
     }
 
-    fn decide(&self, wanted: &Wanted) -> TrialResult {
+    fn decide(&self, wanted: &Wanted, interval: Option<Duration>) -> TrialResult {
         let context = self.context;
         let stage = original_stage(wanted);
-        let mut candidates = Vec::new();
+        let mut known = self.known(interval);
+        let mut looks = 0;
         loop {
             let mut state = match context.view() {
                 Ok(state) => state,
                 Err(error) => return TrialResult::failed(Failure::from_store(stage, error)),
             };
             let now = context.now();
-            let has_judged = !candidates.is_empty();
-            let known = self.known(candidates, now);
             let Decision { granted, .. } =
                 match decide(&mut state, wanted, &known, now, &*context.node) {
                     Ok(decision) => decision,
-                    // The look lacks only the records to judge.
-                    Err(Need::Look(needed)) if !has_judged && !needed.is_empty() => {
-                        candidates = needed;
+                    Err(Need::Answer(_) | Need::NewerAnswer(_)) if known.answer.is_none() => {
+                        known.answer = Some(self.answer(now));
+                        continue;
+                    }
+                    Err(Need::Look(candidates)) if looks < MOST_LOOKS => {
+                        looks += 1;
+                        known.look = Some(Look {
+                            evidence: self.evidence.clone(),
+                            candidates,
+                            began: now,
+                        });
                         continue;
                     }
                     Err(need) => {
@@ -88,24 +101,30 @@ impl Trial<'_> {
         }
     }
 
-    /// What an ADD would know after it had asked the source and looked at the node.
-    fn known(&self, candidates: Vec<Candidate>, now: Moment) -> Known<'static> {
-        let answer = match &self.answer {
-            Ok(matched) => {
-                let matched = (*matched).clone();
-                Ok(FreshAnswer::new(matched, now, now, self.doubtful_since))
-            }
-            Err(why) => Err(why.clone()),
-        };
+    /// What an ADD knows that has the turn to ask the source.
+    fn known(&self, interval: Option<Duration>) -> Known<'_> {
+        let now = self.context.now();
+        let name = self.source.map_or_else(String::new, Source::name);
+        let boot_id = self.context.boot_id.as_deref();
         Known {
-            answer: Some(answer),
-            look: Some(Look {
-                evidence: self.evidence.clone(),
-                candidates,
-                began: now,
-            }),
+            source: self.source,
+            interval,
+            started: now,
+            turn: Some(Turn::of_trial(self.attempts.clone(), &name, boot_id, now)),
             ..Known::default()
         }
+    }
+
+    /// What the source answers an ADD.
+    fn answer(&self, now: Moment) -> Result<FreshAnswer, String> {
+        let matched = self.answer.as_ref().map_err(String::clone)?;
+        let doubtful_since = self.attempts.doubtful_since;
+        Ok(FreshAnswer::new(
+            (*matched).clone(),
+            now,
+            now,
+            doubtful_since,
+        ))
     }
 }
 

@@ -42,10 +42,9 @@ impl Wanted {
         let families = families(call);
         let mut addresses = Vec::new();
         for family in &families {
+            // A subnet of another family does not apply: azure-vnet may pass the IPv4 subnet on to the IPv6 plugin (difference D23).
             let subnet = ipam.subnet.as_ref();
-            let named =
-                subnet.filter(|subnet| families.len() == 1 || Family::of_prefix(subnet) == *family);
-            let pool = match named {
+            let pool = match subnet.filter(|subnet| Family::of_prefix(subnet) == *family) {
                 Some(subnet) => PoolSelector::Named(subnet.clone()),
                 None => PoolSelector::Any {
                     family: *family,
@@ -63,6 +62,7 @@ impl Wanted {
             attachment: call.attachment.clone(),
             pod: call.pod.clone(),
             netns: None,
+            is_kept: call.is_kept,
             space: ipam.address_space.clone(),
             addresses,
             cooldown: ipam.cooldown,
@@ -77,11 +77,13 @@ fn families(call: &Call) -> Vec<Family> {
     if !ipam.families.is_empty() {
         return ipam.families.clone();
     }
+    if ipam.ipv6 {
+        return vec![Family::V6];
+    }
     let of = |address: &IpAddr| Family::from_address(*address);
     match (&ipam.subnet, &*call.requested) {
-        (_, [first, second]) if !ipam.ipv6 => vec![of(first), of(second)],
+        (_, [first, second]) => vec![of(first), of(second)],
         (Some(subnet), _) => vec![Family::of_prefix(subnet)],
-        (None, _) if ipam.ipv6 => vec![Family::V6],
         (None, [only]) => vec![of(only)],
         (None, _) => vec![Family::V4],
     }

@@ -13,6 +13,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{NextTimeout, TcpConnector};
 
+use crate::cni::without_secrets;
 use crate::host::{boot_now, io_reason};
 
 /// Larger answers than this are refused. 65,536 addresses take 3.6 MB.
@@ -76,7 +77,7 @@ pub fn get<T>(
     let mut response = agent.get(url).call().map_err(|error| match error {
         ureq::Error::Timeout(_) => FetchError::TimedOut(limit),
         ureq::Error::Io(e) => FetchError::from_io(&e),
-        other => FetchError::Transport(other.to_string()),
+        other => FetchError::Transport(without_secrets(&other.to_string())),
     })?;
     let status = response.status().as_u16();
     if status != 200 {

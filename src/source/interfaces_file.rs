@@ -1,15 +1,23 @@
 //! `/etc/kubernetes/interfaces.json`, the source of the environments `mas` and `fileIpam` (contract
 //! section 18).
 
-use super::listing::{ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix};
+use super::listing::{ListedInterface, ListedSubnet, Listing};
 use crate::codec::{self, Cursor, Members, ParseError, Read, is, object};
 
 /// Parses the file.
 ///
 /// # Errors
-/// It is not JSON, or something in it has the wrong type.
-pub fn parse(json: &[u8]) -> Result<Listing, codec::Error> {
-    codec::parse(json)
+/// It is not JSON in UTF-8, or something in it has the wrong type.
+pub fn parse(json: &[u8]) -> Result<Listing, String> {
+    match json {
+        [0xef, 0xbb, 0xbf, ..] => {
+            Err("it begins with a byte order mark; save it as UTF-8 without one".to_owned())
+        }
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [_, 0, ..] | [0, _, ..] => {
+            Err("it is UTF-16; save it as UTF-8".to_owned())
+        }
+        _ => codec::parse(json).map_err(|error: codec::Error| error.to_string()),
+    }
 }
 
 object! { any_case read Listing { "Interfaces": interfaces, } }
@@ -23,12 +31,16 @@ object! { any_case read ListedInterface {
 impl<'de> Members<'de> for ListedSubnet {
     fn member(&mut self, key: &str, json: &mut Cursor<'de>) -> Result<bool, ParseError> {
         if is(key, "Prefix") {
-            codec::text(&mut self.prefix, json, |text| Ok(parse_prefix(text)))?;
+            let mut text = None;
+            codec::text(&mut text, json, |text| Ok(Some(text.to_owned())))?;
+            if let Some(text) = text {
+                self.set_prefix(&text);
+            }
         } else if is(key, "IPAddresses") {
             let mut addresses: Vec<Address> = Vec::new();
             addresses.read(json)?;
             for address in addresses {
-                self.add(parse_address(&address.text), address.primary);
+                self.add_text(&address.text, address.primary);
             }
         } else {
             return Ok(false);
@@ -67,8 +79,23 @@ mod tests {
         let [subnet, nonsense] = &listing.interfaces[0].subnets[..] else {
             panic!("{listing:?}")
         };
-        assert_eq!((subnet.addresses.len(), subnet.malformed), (1, 2));
+        assert_eq!((subnet.addresses.len(), subnet.malformed.count), (1, 2));
         assert_eq!(nonsense.prefix, None);
+        let first = nonsense.malformed.first.as_deref();
+        assert_eq!(first, Some("the prefix \"nonsense\""));
+    }
+
+    #[test]
+    fn other_encodings_are_named() {
+        for (text, why) in [
+            (&b"\xef\xbb\xbf{}"[..], "byte order mark"),
+            (b"\xff\xfe{\0}\0", "UTF-16"),
+            (b"\xfe\xff\0{\0}", "UTF-16"),
+            (b"{\0}\0", "UTF-16"),
+        ] {
+            let found = parse(text).unwrap_err();
+            assert!(found.contains(why), "{found}");
+        }
     }
 
     #[test]

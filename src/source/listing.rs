@@ -1,5 +1,6 @@
 //! The interfaces, subnets and addresses that a source lists, before they are matched to this host.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -27,14 +28,49 @@ pub struct ListedInterface {
 /// One subnet of an interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListedSubnet {
-    /// The subnet without host bits; `None` when its text is not a prefix.
+    /// The subnet without host bits; `None` when its text is not a prefix, or is missing.
     pub prefix: Option<IpNet>,
     /// The secondary addresses whose text is an address, inside the subnet or not.
     pub addresses: Vec<IpAddr>,
     /// How many addresses belong to the host.
     pub primary: usize,
-    /// How many are malformed.
-    pub malformed: usize,
+    /// What is malformed.
+    pub malformed: Unusable,
+}
+
+/// Values of a listing that cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unusable {
+    /// How many there are.
+    pub count: usize,
+    /// The first one, and where it stands.
+    pub first: Option<String>,
+}
+
+impl Unusable {
+    /// Notes a value.
+    pub fn note(&mut self, value: impl Display) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| value.to_string());
+    }
+
+    /// Adds the values of another part of the listing, which `place` describes.
+    pub fn add(&mut self, other: Unusable, place: impl Display) {
+        self.count += other.count;
+        if let (None, Some(first)) = (&self.first, other.first) {
+            self.first = Some(format!("{first}{place}"));
+        }
+    }
+}
+
+/// Quotes the beginning of a text.
+fn quote(text: &str) -> String {
+    /// An Azure resource ID is longer, but its beginning shows what it is.
+    const MAX_CHARACTERS: usize = 60;
+    match text.char_indices().nth(MAX_CHARACTERS) {
+        Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
+        None => format!("{text:?}"),
+    }
 }
 
 /// The maximum number of subnets in a document. An Azure node has a few on each of up to eight
@@ -98,25 +134,40 @@ impl Listing {
             .flat_map(|interface| &interface.subnets)
     }
 
-    /// Adds an address to the last subnet; `None` is a malformed one.
-    pub fn add(&mut self, address: Option<IpAddr>, is_primary: bool) {
-        if let Some(interface) = self.interfaces.last_mut()
-            && let Some(subnet) = interface.subnets.last_mut()
-        {
-            subnet.add(address, is_primary);
-        }
+    /// The last subnet so far.
+    pub fn last_subnet(&mut self) -> Option<&mut ListedSubnet> {
+        self.interfaces.last_mut()?.subnets.last_mut()
     }
 }
 
 impl ListedSubnet {
-    /// Adds an address; `None` is a malformed one.
-    pub fn add(&mut self, address: Option<IpAddr>, is_primary: bool) {
+    /// Sets the prefix by its text.
+    pub fn set_prefix(&mut self, text: &str) {
+        self.prefix = parse_prefix(text);
+        if self.prefix.is_none() {
+            self.malformed
+                .note(format_args!("the prefix {}", quote(text)));
+        }
+    }
+
+    /// Adds an address by its text.
+    pub fn add_text(&mut self, text: &str, is_primary: bool) {
+        match parse_address(text) {
+            Some(address) => self.add(address, is_primary),
+            // The host's own are not used.
+            None if is_primary => self.primary += 1,
+            None => self
+                .malformed
+                .note(format_args!("the address {}", quote(text))),
+        }
+    }
+
+    /// Adds an address.
+    pub fn add(&mut self, address: IpAddr, is_primary: bool) {
         if is_primary {
             self.primary += 1;
-        } else if let Some(address) = address {
-            self.addresses.push(address);
         } else {
-            self.malformed += 1;
+            self.addresses.push(address);
         }
     }
 }
@@ -156,7 +207,10 @@ mod tests {
                 addresses: vec![IpAddr::from([10, 0, 0, 5]); count],
                 // These do not count.
                 primary: MAX_ADDRESSES,
-                malformed: MAX_ADDRESSES,
+                malformed: Unusable {
+                    count: MAX_ADDRESSES,
+                    first: None,
+                },
                 prefix: None,
             };
             let interface = ListedInterface {

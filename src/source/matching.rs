@@ -1,9 +1,7 @@
 //! Matches listed interfaces to the interfaces of the host (contract sections 7 and 8, difference
 //! D13).
 
-use ipnet::IpNet;
-
-use super::listing::{ListedInterface, ListedSubnet, Listing};
+use super::listing::{ListedInterface, ListedSubnet, Listing, Unusable};
 use crate::host::Link;
 use crate::ipam::{Family, Inventory, ListedPool};
 
@@ -25,9 +23,9 @@ pub struct MatchedListing {
     pub unmatched: Vec<String>,
     /// The number of addresses of the host itself, which are never allocated.
     pub primary: usize,
-    /// The number of unusable addresses and prefixes: malformed, outside their subnet, or in a
-    /// subnet that is listed twice.
-    pub skipped: usize,
+    /// The unusable addresses and prefixes: malformed, outside their subnet, or in a subnet that is
+    /// listed twice.
+    pub unusable: Unusable,
     /// Whether one of the sources by family lists no address for pods.
     pub is_partial: bool,
 }
@@ -63,7 +61,7 @@ impl MatchedListing {
         self.inventory.pools.extend(other.inventory.pools);
         self.unmatched.extend(other.unmatched);
         self.primary += other.primary;
-        self.skipped += other.skipped;
+        self.unusable.add(other.unusable, "");
         self.is_partial |= other.is_partial;
         self
     }
@@ -90,18 +88,32 @@ pub fn match_links(listing: Listing, links: &[Link], wildcard: MacWildcard) -> M
 /// Adds a subnet of a listed interface that matches `link`.
 fn add_subnet(matched: &mut MatchedListing, subnet: ListedSubnet, link: &Link, priority: i64) {
     matched.primary += subnet.primary;
-    matched.skipped += subnet.malformed;
+    let mut unusable = subnet.malformed;
+    let mut addresses = subnet.addresses;
+    let place = format!(" of interface {}", link.name);
     let pools = &mut matched.inventory.pools;
-    let is_new = |prefix: &IpNet| pools.iter().all(|pool| pool.subnet != *prefix);
-    let Some(prefix) = subnet.prefix.filter(is_new) else {
-        // The prefix itself, and its addresses.
-        matched.skipped += 1 + subnet.addresses.len();
+    let Some(prefix) = subnet.prefix else {
+        if unusable.first.is_none() {
+            unusable.note("a subnet without prefix");
+        }
+        unusable.count += addresses.len();
+        matched.unusable.add(unusable, place);
         return;
     };
-    let mut addresses = subnet.addresses;
-    let listed = addresses.len();
-    addresses.retain(|address| prefix.contains(address));
-    matched.skipped += listed - addresses.len();
+    if pools.iter().any(|pool| pool.subnet == prefix) {
+        unusable.note(format_args!("the subnet {prefix}, which is listed twice,"));
+        unusable.count += addresses.len();
+        matched.unusable.add(unusable, place);
+        return;
+    }
+    addresses.retain(|address| {
+        let is_inside = prefix.contains(address);
+        if !is_inside {
+            unusable.note(format_args!("the address {address} outside of {prefix}"));
+        }
+        is_inside
+    });
+    matched.unusable.add(unusable, place);
     pools.push(ListedPool::new(
         prefix,
         link.name.clone(),

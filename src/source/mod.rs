@@ -14,13 +14,14 @@ mod wire;
 
 use std::path::{Path, PathBuf};
 
+use crate::cni::ServerUrl;
 use crate::host::io_reason;
 
 pub use fetch::FetchError;
 pub use kubernetes::{KubernetesNode, NodeError};
-pub use listing::{AnswerError, Listing, parse_address, parse_prefix};
+pub use listing::{AnswerError, Listing, Unusable, parse_address, parse_prefix};
 pub use matching::{MacWildcard, MatchedListing, match_links};
-pub use query::{Source, SourceOverrides, WIRE_SERVER};
+pub use query::{Source, SourceOverrides};
 pub use turn::{Attempts, AttemptsFile, FreshAnswer, Turn, last_attempts, time_limit};
 
 #[doc(hidden)]
@@ -39,7 +40,7 @@ pub mod parse {
 pub enum SourceError {
     /// The server at this URL did not answer with status 200.
     #[error("{0}: {1}")]
-    Fetch(String, FetchError),
+    Fetch(ServerUrl, FetchError),
     /// The answer of the source with this name cannot be used.
     #[error("{0}: {1}")]
     Answer(String, AnswerError),

@@ -11,13 +11,9 @@ use super::kubernetes::KubernetesNode;
 use super::listing::Listing;
 use super::matching::{MacWildcard, MatchedListing, covers_listing, match_links};
 use super::{SourceError, interfaces_file, wire};
-use crate::cni::{Backend, CallError, IpamConfig, QueryUrl};
+use crate::cni::{Backend, CallError, IpamConfig, QueryUrl, ServerUrl, WIRE_SERVER};
 use crate::host::{Paths, ReadOutcome, io_reason, links, links_named, read_bounded};
 use crate::ipam::{Family, Inventory, ListedPool};
-
-/// Where the wire server lists the node's interfaces.
-pub const WIRE_SERVER: &str =
-    "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
 
 /// Larger files than this are refused.
 const FILE_LIMIT: usize = 4 << 20;
@@ -26,7 +22,7 @@ const FILE_LIMIT: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The wire server, or a server that replaces it, at this URL.
-    Wire(String),
+    Wire(ServerUrl),
     /// A saved answer of the wire server.
     SavedAnswer(PathBuf),
     /// The file of Azure Stack, `interfaces.json`.
@@ -76,7 +72,7 @@ impl Source {
         let kubeconfig = overrides.kubeconfig.as_ref().or(conf.kubeconfig.as_ref());
         let to_source = |backend| match backend {
             Backend::Azure => match query_url.clone() {
-                None => Source::Wire(WIRE_SERVER.to_owned()),
+                None => Source::wire_server(),
                 Some(QueryUrl::Http(url)) => Source::Wire(url),
                 Some(QueryUrl::File(path)) => Source::SavedAnswer(path),
             },
@@ -97,9 +93,14 @@ impl Source {
         }
     }
 
+    /// Azure's own wire server.
+    pub fn wire_server() -> Source {
+        Source::Wire(ServerUrl::new(WIRE_SERVER))
+    }
+
     /// Whether it is Azure's own wire server.
     pub fn is_wire_server(&self) -> bool {
-        matches!(self, Source::Wire(url) if url == WIRE_SERVER)
+        matches!(self, Source::Wire(url) if url.whole() == WIRE_SERVER)
     }
 
     /// Returns the source that `error` is from. Of [`Source::ByFamily`] it is one of the two.
@@ -121,7 +122,7 @@ impl Source {
     pub fn name(&self) -> String {
         match self {
             Source::Wire(_) if self.is_wire_server() => "wire server".to_owned(),
-            Source::Wire(url) => url.clone(),
+            Source::Wire(url) => url.to_string(),
             Source::SavedAnswer(path) => format!("file:{}", path.display()),
             Source::InterfacesFile(path) => path.display().to_string(),
             Source::Node(node) => node.name(),
@@ -149,7 +150,7 @@ impl Source {
         let refused = |why| SourceError::Answer(self.name(), why);
         let (listing, wildcard) = match self {
             Source::Wire(url) => {
-                let listing = get(url, limit, |body| wire::read(body))
+                let listing = get(url.whole(), limit, |body| wire::read(body))
                     .map_err(|why| SourceError::Fetch(url.clone(), why))?
                     .map_err(refused)?;
                 (listing, MacWildcard::FirstInterface)
@@ -161,7 +162,7 @@ impl Source {
             }
             Source::InterfacesFile(path) => {
                 let listing = interfaces_file::parse(&read_file(path)?)
-                    .map_err(|why| SourceError::File(path.clone(), why.to_string()))?;
+                    .map_err(|why| SourceError::File(path.clone(), why))?;
                 (listing, MacWildcard::None)
             }
             Source::Node(node) => {

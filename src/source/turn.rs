@@ -107,7 +107,20 @@ impl AttemptsFile for File {
     }
 }
 
+/// No call waits for these attempts.
+#[derive(Debug)]
+struct NoFile;
+
+impl AttemptsFile for NoFile {
+    fn write(&self, _: &Attempts) {}
+}
+
 impl Turn {
+    /// The turn of a trial, which writes nothing.
+    pub fn of_trial(found: Attempts, source: &str, boot_id: Option<&str>, now: Moment) -> Turn {
+        Turn::new(found, source, boot_id, now, Box::new(NoFile))
+    }
+
     /// Creates the turn from the attempts in the file. Attempts of another boot or source are ignored, and so are moments in the
     /// future, which no call of this boot can have written.
     pub fn new(

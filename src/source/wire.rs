@@ -8,9 +8,7 @@ use std::net::IpAddr;
 use quick_xml::events::{BytesDecl, BytesRef, BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-use super::listing::{
-    AnswerError, ListedInterface, ListedSubnet, Listing, parse_address, parse_prefix,
-};
+use super::listing::{AnswerError, ListedInterface, ListedSubnet, Listing};
 use crate::codec::leading_address;
 
 /// The kind of an element, which its name and its parent decide.
@@ -67,6 +65,9 @@ fn ends_like_the_root(text: &[u8]) -> bool {
 /// # Errors
 /// See [`AnswerError`].
 pub fn parse(answer: &[u8]) -> Result<Listing, AnswerError> {
+    if answer.starts_with(b"\xff\xfe") || answer.starts_with(b"\xfe\xff") {
+        return Err(AnswerError::Declaration("UTF-16".to_owned()));
+    }
     let mut reader = Reader::from_reader(answer);
     let mut listing = Listing::default();
     let mut path: Vec<ElementKind> = Vec::with_capacity(8);
@@ -159,7 +160,7 @@ fn add_element(
     };
     let mut mac = String::new();
     let mut primary = false;
-    let mut prefix = None;
+    let mut prefix = String::new();
     let mut address = String::new();
     // Namespace prefixes are ignored. The last of repeated attributes is used.
     for parsed in element.attributes().with_checks(false) {
@@ -170,7 +171,7 @@ fn add_element(
             (ElementKind::Interface | ElementKind::Address, "IsPrimary") => {
                 primary = parse_flag(&value)?
             }
-            (ElementKind::Subnet, "Prefix") => prefix = parse_prefix(&value),
+            (ElementKind::Subnet, "Prefix") => prefix = value.into_owned(),
             (ElementKind::Address, "Address") => address = value.into_owned(),
             _ => {}
         }
@@ -184,13 +185,16 @@ fn add_element(
         }),
         ElementKind::Subnet => {
             if let Some(interface) = interfaces.last_mut() {
-                interface.subnets.push(ListedSubnet {
-                    prefix,
-                    ..ListedSubnet::default()
-                });
+                let mut subnet = ListedSubnet::default();
+                subnet.set_prefix(&prefix);
+                interface.subnets.push(subnet);
             }
         }
-        ElementKind::Address => listing.add(parse_address(&address), primary),
+        ElementKind::Address => {
+            if let Some(subnet) = listing.last_subnet() {
+                subnet.add_text(&address, primary);
+            }
+        }
         ElementKind::Interfaces | ElementKind::Unknown => {}
     }
     Ok(kind)
@@ -203,8 +207,11 @@ fn add_element(
 /// else.
 fn add_canonical_addresses<'a>(text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
     let mut remaining = text;
+    let Some(subnet) = listing.last_subnet() else {
+        return text;
+    };
     while let Some((address, is_primary, rest)) = parse_canonical_address(remaining) {
-        listing.add(Some(address), is_primary);
+        subnet.add(address, is_primary);
         remaining = rest;
     }
     remaining
@@ -366,7 +373,7 @@ mod tests {
                 ["10.224.0.6", "10.224.0.7", "10.224.0.8", "fd00::9"]
             );
             assert_eq!(subnet.addresses.len(), 16 + 4);
-            assert_eq!((subnet.primary, subnet.malformed), (1, 1));
+            assert_eq!((subnet.primary, subnet.malformed.count), (1, 1));
         }
         let between = answer(&format!("{ADDRESS}</IPSubnet><IPSubnet>{ADDRESS}"));
         assert_eq!(addresses(&between).unwrap().len(), 2);

@@ -52,7 +52,7 @@ pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) 
             // Not from a default, which would allocate a holder, too.
             since: Moment::default(),
             suspect: None,
-            unlisted: false,
+            unlisted: None,
         })
     } else {
         Usage::Free(Free {

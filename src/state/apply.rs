@@ -111,11 +111,14 @@ impl Facts<'_> {
             if_name,
             pod,
             netns,
+            is_kept,
         } = &self.holder;
         if id.as_deref().unwrap_or_default() != held.holder.container_id() {
             return;
         }
-        held.unlisted = self.unlisted;
+        held.unlisted = self
+            .unlisted_since
+            .map(|at| trust.clock(Some(at)).unwrap_or(trust.now));
         if let Some(since) = trust.unless_overwritten(self.since) {
             held.since = since;
         }
@@ -129,6 +132,7 @@ impl Facts<'_> {
             holder.attachment.if_name = (**if_name).into();
             holder.pod = pod.as_deref().map(str::to_owned);
             holder.netns = netns.as_ref().map(|raw| raw.to_netns(trust.same_boot));
+            holder.is_kept = *is_kept;
             holder.number = self.generation.unwrap_or(0).min(generation);
         }
     }

@@ -230,7 +230,7 @@ impl Judge<'_> {
             gone_on.is_some_and(|save| Some(save.number) == older.origin.number())
         };
         if let Some(older) = older.filter(|older| !has_gone_on(older)) {
-            newer.ipam_mut().hold_also(older.ipam());
+            newer.ipam_mut().hold_also(older.ipam(), self.now);
         }
         newer
     }

@@ -393,7 +393,9 @@ mod tests {
         ipam.omitted.insert("10.1.0.99".parse().unwrap(), omitted);
         for address in ["10.1.0.5", "10.1.0.6", "10.1.0.7"] {
             match &mut record(ipam, address).usage {
-                Usage::Held(held) => (held.suspect, held.unlisted) = (Some(Moment(3_000)), true),
+                Usage::Held(held) => {
+                    (held.suspect, held.unlisted) = (Some(Moment(3_000)), Some(Moment(2_000)))
+                }
                 Usage::Free(free) => free.on_host = true,
             }
         }

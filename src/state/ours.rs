@@ -121,7 +121,7 @@ object! { exact line
         "generation": generation: Option<u64>,
         "since": since: Option<u64>,
         "suspect": suspect: Option<u64>,
-        "unlisted": unlisted: bool,
+        "unlistedSince": unlisted_since: Option<u64>,
         /// When a free address was released. `netns` is then that of its last holder.
         "released": released: Option<u64>,
         "onHost": on_host: bool,
@@ -138,6 +138,7 @@ object! { exact line
         "ifName": if_name: Option<Cow<'de, str>>,
         "pod": pod: Option<Cow<'de, str>>,
         "netns": netns: Option<RawNetNs<'de>>,
+        "kept": is_kept: bool,
     }
 }
 
@@ -353,7 +354,7 @@ fn held_facts(held: &Held) -> Facts<'_> {
         generation: held.holder.has_interface().then_some(held.holder.number),
         since: Some(held.since.0),
         suspect: held.suspect.map(|at| at.0),
-        unlisted: held.unlisted,
+        unlisted_since: held.unlisted.map(|at| at.0),
         ..Facts::default()
     }
 }
@@ -371,6 +372,7 @@ fn raw_holder(holder: &Holder) -> RawHolder<'_> {
         if_name: has_interface.then(|| if_name.as_str().into()),
         pod: holder.pod.as_deref().map(Cow::Borrowed),
         netns: holder.netns.as_ref().map(raw_netns),
+        is_kept: holder.is_kept,
     }
 }
 

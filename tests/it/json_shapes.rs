@@ -41,7 +41,10 @@ fn node_with_history(name: &str) -> (Node, WireServer) {
         install(&node.path(&format!("/opt/cni/bin/{name}")));
     }
     for id in ["0a1b2c3d4e5f6071", "9f8e7d6c5b4a3928"] {
-        let pod = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-{}", &id[..1]);
+        let pod = format!(
+            "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-{};K8S_POD_INFRA_CONTAINER_ID={id}",
+            &id[..1]
+        );
         node.call("ADD", id).env("CNI_ARGS", &pod).run().success();
     }
     node.advance_clock(2 * 60 * 60);

@@ -1,5 +1,6 @@
 //! The explanation of one address, and who else uses it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub enum AddressUse {
     Free,
     /// It is free, but the host has it or a route to it.
     OnHost,
+    /// It is free, but the sandbox of its last holder still has it.
+    Withheld,
     /// The configuration excludes it.
     Excluded,
     /// In the subnet of a pool, but not listed by the source.
@@ -85,6 +88,8 @@ pub struct Facts<'a> {
     pub program: &'a str,
     /// The addresses of the host itself.
     pub host: &'a [HostAddress],
+    /// The free addresses that the network namespaces of their last holders still have.
+    pub withheld: &'a BTreeSet<IpAddr>,
 }
 
 impl AddressExplanation {
@@ -212,10 +217,11 @@ impl AddressExplanation {
         };
         self.next.push(ways.to_owned());
         self.next.push(fate(&judgement, held, facts));
-        if held.unlisted {
-            self.next.push(
-                "the source no longer lists it: it leaves the pool when it is freed".to_owned(),
-            );
+        if let Some(at) = held.unlisted {
+            self.next.push(format!(
+                "the source has not listed it for {}: it leaves the pool when it is freed",
+                format_age(now.since(at))
+            ));
         }
         self.holder = Some(holder);
     }
@@ -225,7 +231,7 @@ impl AddressExplanation {
         let since = free.released.map(|at| now.since(at));
         let left = since.and_then(|since| conf.cooldown.checked_sub(since));
         let left = left.filter(|left| *left > Duration::ZERO);
-        let excluded = conf.exclude.iter().any(|net| net.contains(&self.address));
+        let excluded = conf.exclude.contain(&self.address);
         self.reasons.push(match since {
             Some(ago) => format!("it was released {} ago", format_age(ago)),
             None => "no release of it is known".to_owned(),
@@ -241,6 +247,9 @@ impl AddressExplanation {
         } else if free.on_host {
             let why = "it is skipped: the host had it, or a route to it, at the last check";
             (AddressUse::OnHost, vec![why.to_owned()])
+        } else if facts.withheld.contains(&self.address) {
+            let why = "it is not allocated: the sandbox of its last holder was released, and still has it";
+            (AddressUse::Withheld, vec![why.to_owned()])
         } else if let Some(left) = left {
             let cooldown = format!(
                 "it is in cooldown for {} more, and allocated earlier only when nothing else is free",
@@ -259,6 +268,7 @@ impl AddressExplanation {
             AddressUse::Cooldown => "in cooldown",
             AddressUse::Free => "free",
             AddressUse::OnHost => "free, but on the host",
+            AddressUse::Withheld => "free, but withheld",
             AddressUse::Excluded => "excluded",
             AddressUse::Unlisted => "not listed for this node",
             AddressUse::Elsewhere => "in none of the pools",

@@ -359,7 +359,9 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
     let view = records::NodeView {
         evidence: &inspection.evidence,
-        host: &inspection.configured,
+        host: &inspection.host,
+        withheld: &node.withheld(inspection.state.ipam()).withheld,
+        last_holders: &inspection.last_holders,
         networks: &names.collect(),
         now: &node.now,
         program: &node.program,

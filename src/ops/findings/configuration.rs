@@ -15,13 +15,15 @@ use crate::ipam::Ipam;
 use crate::ops::finding::{Finding, FindingKind, Visibility};
 use crate::ops::node::Node;
 use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, Tree};
+use crate::ops::screen::pluralize;
 use crate::source::{MatchedListing, parse_prefix};
 
 /// Examines all of it.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
     let (paths, config) = (node.paths(), &inspection.config);
     let mut found = settings(node, config, visibility);
-    found.extend(conflists(paths, config, visibility));
+    let held = inspection.state.ipam().holders().count();
+    found.extend(conflists(paths, config, held, visibility));
     let subnets = known_subnets(inspection.state.ipam(), inspection.matched());
     found.extend(overlapping(config, paths.name(), &subnets));
     found
@@ -50,8 +52,13 @@ fn settings(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Ve
     wrong.map(finding).collect()
 }
 
-/// The network configurations that name this plugin.
-fn conflists(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Finding> {
+/// The network configurations that name this plugin. `held` is the number of held addresses.
+fn conflists(
+    paths: &Paths,
+    config: &NodeConfig,
+    held: usize,
+    visibility: &mut Visibility,
+) -> Vec<Finding> {
     const KIND: FindingKind = FindingKind::Conflist;
     let (name, folder) = (paths.name(), paths.conf_folder());
     let mut found = Vec::new();
@@ -73,11 +80,12 @@ fn conflists(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) ->
     match (config.files.first(), ours.first()) {
         (_, None) if is_known && found.is_empty() => {
             let folder = folder.display();
-            let text = format_args!("none in {folder} names {name}");
+            let text = format!("none in {folder} names {name}");
             let remedy = format_args!(
                 "put one there whose ipam has \"type\": \"{name}\", if this node is to use it"
             );
-            found.push(Finding::warning(KIND, &text, &remedy).about(&folder));
+            let finding = Finding::warning(KIND, &text, &remedy).about(&folder);
+            found.push(taken_over(finding, config.files.first(), held, name));
         }
         // Runtimes such as containerd only use the first configuration.
         (Some(first), Some((file, _))) if !is_ours(first) && !first.leads_to(file) => {
@@ -88,11 +96,33 @@ fn conflists(paths: &Paths, config: &NodeConfig, visibility: &mut Visibility) ->
             let remedy = format_args!(
                 "unless {first} leads to it, as multus does, remove that or give {shown} a name before it"
             );
-            found.push(Finding::warning(KIND, &text, &remedy).about(&shown));
+            let finding = Finding::warning(KIND, &text, &remedy).about(&shown);
+            found.push(taken_over(finding, config.files.first(), held, name));
         }
         _ => {}
     }
     found
+}
+
+/// Adds to a finding that pods still hold addresses, though another plugin makes new ones.
+fn taken_over(finding: Finding, first: Option<&ConfFile>, held: usize, name: &str) -> Finding {
+    let Some(first) = first.filter(|_| held > 0) else {
+        return finding;
+    };
+    let kind = first.plugins.first().map_or("unknown", Plugin::kind);
+    let addresses = pluralize(held, "address is", "addresses are");
+    Finding {
+        text: format!(
+            "{}; another plugin took over ({kind}, in {}), and {addresses} held",
+            finding.text,
+            first.path.display()
+        ),
+        remedy: format!(
+            "{}; if the other plugin is meant to take over, recreate the pods that hold them, then free what their DEL did not: `{name} reclaim --yes`",
+            finding.remedy
+        ),
+        ..finding
+    }
 }
 
 /// Types of plugins that are spelt almost like this plugin's name.
@@ -272,7 +302,10 @@ mod tests {
     #[test]
     fn subnets_of_state_and_source_are_known_but_not_that_of_all_addresses() {
         let mut ipam = Ipam::default();
-        ipam.merge(&listed("10.1.0.0/16", &["10.1.0.6"]).inventory);
+        ipam.merge(
+            &listed("10.1.0.0/16", &["10.1.0.6"]).inventory,
+            crate::ipam::Moment(1),
+        );
         let subnets = |answer: &str| {
             let known = known_subnets(&ipam, Some(&listed(answer, &[])));
             Vec::from_iter(known.iter().map(ToString::to_string))

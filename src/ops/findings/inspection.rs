@@ -1,17 +1,16 @@
 //! The data that a diagnosis is made from.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
-use ipnet::IpNet;
-
 use super::executables::Executables;
-use crate::cni::CallError;
+use super::host_addresses::HostAddresses;
+use crate::cni::{CallError, Verb};
 use crate::failure::message_with_remedy;
-use crate::host::{HostAddress, boot_now, host_addresses, links, read_text};
-use crate::ipam::{Evidence, Moment};
+use crate::host::{boot_now, read_text};
+use crate::ipam::{Evidence, Holder, Moment};
 use crate::ops::held::held_records;
 use crate::ops::node::{Node, capture_snapshot};
 use crate::ops::node_config::NodeConfig;
@@ -33,8 +32,10 @@ pub struct Inspection {
     pub source: Result<SourceAnswer, CallError>,
     /// The evidence of the node.
     pub evidence: Evidence,
-    /// The addresses of the host itself with their prefixes, each with the name of its link.
-    pub configured: Vec<(IpNet, String)>,
+    /// The addresses of the host itself.
+    pub host: HostAddresses,
+    /// Who released each address last, as far as the list of operations goes back.
+    pub last_holders: BTreeMap<IpAddr, Holder>,
     /// The executables that the runtime calls.
     pub executables: Executables,
     /// The holder of the lock.
@@ -80,7 +81,8 @@ impl Inspection {
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
         Inspection {
             held_before: before,
-            configured: read_host_addresses(node),
+            last_holders: read_last_holders(node),
+            host: HostAddresses::read(node.paths()),
             state,
             source,
             evidence,
@@ -100,7 +102,8 @@ impl Inspection {
         Trial {
             context: &node.context,
             answer,
-            doubtful_since: attempts.doubtful_since,
+            source: self.source.as_ref().ok().map(|answer| &answer.source),
+            attempts,
             evidence: &self.evidence,
         }
     }
@@ -111,16 +114,17 @@ impl Inspection {
     }
 }
 
-/// Reads the addresses of the host; none where the kernel does not answer, or the node is not this one.
-fn read_host_addresses(node: &Node) -> Vec<(IpNet, String)> {
-    let addresses = host_addresses(node.paths()).unwrap_or_default();
-    let links = links(node.paths()).unwrap_or_default();
-    let with_name = |found: HostAddress| {
-        let link = links.iter().find(|link| link.index == found.link)?;
-        let net = IpNet::new(found.address, found.prefix_len).ok()?;
-        Some((net, link.name.clone()))
-    };
-    addresses.into_iter().filter_map(with_name).collect()
+/// Reads who released each address last; nobody where this user may not read the list of operations.
+fn read_last_holders(node: &Node) -> BTreeMap<IpAddr, Holder> {
+    let mut last = BTreeMap::new();
+    for record in node.history().unwrap_or_default().records {
+        if record.verb == Verb::Del.as_str() {
+            for address in &record.addresses {
+                last.insert(*address, record.holder.clone());
+            }
+        }
+    }
+    last
 }
 
 /// A process that holds the lock.

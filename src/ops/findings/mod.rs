@@ -3,7 +3,9 @@
 pub mod check;
 mod configuration;
 mod executables;
+pub mod host_addresses;
 pub mod inspection;
+mod kubelet;
 mod reach;
 pub mod records;
 mod source;

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::host_addresses::{Configurer, HostAddresses, HostEntry};
 use crate::ipam::{
-    AGAIN, Evidence, EvidenceIndex, Existence, Held, Ipam, Judgement, Place, Pool, Reason, Record,
-    Verdict,
+    AGAIN, Evidence, EvidenceIndex, Existence, Free, Held, Holder, Ipam, Judgement, Place, Pool,
+    Reason, Record, Verdict,
 };
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::held::{
@@ -22,8 +24,12 @@ use crate::ops::screen::format_age;
 pub struct NodeView<'a> {
     /// The evidence of the node.
     pub evidence: &'a Evidence,
-    /// The addresses of the host itself with their prefixes, each with the name of its link.
-    pub host: &'a [(IpNet, String)],
+    /// The addresses of the host itself.
+    pub host: &'a HostAddresses,
+    /// The free addresses that the network namespaces of their last holders still have.
+    pub withheld: &'a BTreeSet<IpAddr>,
+    /// Who released each address last, as far as the list of operations goes back.
+    pub last_holders: &'a BTreeMap<IpAddr, Holder>,
     /// Networks of this plugin, in addition to those that the records name.
     pub networks: &'a BTreeSet<String>,
     /// Now.
@@ -45,12 +51,14 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     let index = EvidenceIndex::new(evidence, ipam);
     let mut found = Vec::new();
     let mut holders = Holders::new();
+    let listed = ipam.listed_addresses();
+    let mut replaced: BTreeMap<&str, Vec<Finding>> = BTreeMap::new();
     for (_, pool, record, held) in held_records(ipam) {
         let address = record.address();
         let holder = HeldAddress::new(pool, address, held, now);
         let judgement = index.judge(address, held, now.boot);
         found.extend(leak(held, &holder, &judgement, view));
-        let is_on_host = view.host.iter().any(|(net, _)| net.addr() == address);
+        let is_on_host = view.host.find(address).is_some();
         if is_on_host && judgement.verdict == Verdict::Alive {
             let holder = Some(holder.clone());
             found.push(Finding {
@@ -61,16 +69,35 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         if held.holder.is_unknown() {
             found.push(unknown_holder(&holder, evidence));
         }
+        if !listed.contains(&address) {
+            found.push(unlisted(&holder));
+        }
+        if let Some(pod) = &held.holder.pod
+            && judgement.verdict == Verdict::Alive
+            && index.is_replaced(&held.holder)
+        {
+            let findings = replaced.entry(pod).or_default();
+            findings.push(replaced_sandbox(&holder, evidence));
+        }
         holders.entry(address).or_default().push(holder);
     }
+    // The sandbox before the newest may be on its way out.
+    let retried = replaced
+        .into_values()
+        .filter(|sandboxes| sandboxes.len() > 1);
+    found.extend(retried.flatten());
     found.extend(duplicates(&holders, ipam, evidence));
     // The evidence may still show what was released meanwhile.
     let is_taken = |address| before.contains(&address) || holders.contains_key(&address);
+    let known: BTreeSet<_> = ipam.records().map(Record::address).collect();
     for (_, key, pool) in ipam.pools() {
         let records = records_by_address(pool).into_iter();
-        let free = records.filter(|r| r.free().is_some() && !is_taken(r.address()));
-        found.extend(free.filter_map(|record| in_use(record.address(), &index, view)));
-        found.extend(unlisted(key, pool, evidence));
+        for record in records.filter(|record| !is_taken(record.address())) {
+            if let Some(free) = record.free() {
+                found.extend(in_use(record.address(), free, &index, view));
+            }
+        }
+        found.extend(never_listed(key, pool, &known, evidence));
     }
     found.extend(outside_of_pools(ipam, evidence, view.networks));
     found
@@ -205,10 +232,46 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     twice.into_iter().map(finding).collect()
 }
 
+/// An address that the source took from a running pod.
+fn unlisted(holder: &HeldAddress) -> Finding {
+    let cause = "held, but the source no longer lists it: Azure does not deliver to the pod";
+    let remedy = "assign the addresses to the network interface in Azure again, or delete the pods: recreated, they get other addresses";
+    let since = holder.unlisted_seconds.map(|seconds| {
+        let age = format_age(Duration::from_secs(seconds));
+        format!("not listed for {age}")
+    });
+    Finding {
+        cause,
+        evidence: since.into_iter().collect(),
+        holder: Some(holder.clone()),
+        ..Finding::warning(FindingKind::Unlisted, &cause, &remedy).about(holder.address)
+    }
+}
+
+/// The address of a sandbox that the runtime has replaced and kept.
+fn replaced_sandbox(holder: &HeldAddress, evidence: &Evidence) -> Finding {
+    let cause = "held by sandboxes of a pod that has a newer one: each retry takes an address";
+    let remedy = "find out why the sandboxes of the pod fail (`kubectl describe pod`), and end the old ones:";
+    let command = format!("sudo crictl rmp -f {}", holder.by.container_id());
+    let finding = Finding::warning(FindingKind::Replaced, &cause, &remedy).about(holder.address);
+    Finding {
+        cause,
+        evidence: describe_uses(holder.address, evidence),
+        holder: Some(holder.clone()),
+        ..finding.with_commands([command])
+    }
+}
+
 /// A free address that is in use: by a pod, by the host itself, or by a route of the host.
-fn in_use(address: IpAddr, index: &EvidenceIndex<'_>, view: &NodeView<'_>) -> Option<Finding> {
+fn in_use(
+    address: IpAddr,
+    free: &Free,
+    index: &EvidenceIndex<'_>,
+    view: &NodeView<'_>,
+) -> Option<Finding> {
     let evidence = view.evidence;
     let finding = match evidence.kernel.configured.get(&address) {
+        _ if view.withheld.contains(&address) => withheld(address, free, view),
         Some(Place::Host) => on_host(address, false, view),
         Some(Place::Namespace(_)) => stray(view),
         _ if index.is_listed(address) => stray(view),
@@ -233,28 +296,77 @@ fn stray(view: &NodeView<'_>) -> Finding {
     Finding { cause, ..finding }
 }
 
+/// A free address that the sandbox of its last holder still has.
+fn withheld(address: IpAddr, free: &Free, view: &NodeView<'_>) -> Finding {
+    /// A teardown usually takes less time.
+    const TEARDOWN: Duration = Duration::from_secs(60);
+    let cause = "free, but not given to pods: a sandbox that was released still has it";
+    let remedy =
+        "the runtime could not remove the sandbox; when it is gone, the address is given again:";
+    let ago = free.released.map(|at| view.now.since(at));
+    let severity = match ago {
+        Some(ago) if ago < TEARDOWN => Severity::Note,
+        _ => Severity::Warning,
+    };
+    // A list of another program names it until its DEL succeeds, also without a network namespace.
+    let lists = view.evidence.lists();
+    let entries = lists.iter().flat_map(|(_, list)| list.entries());
+    let named = entries.filter(|entry| entry.addresses.contains(&address));
+    let mut named: BTreeSet<&str> = named.map(|entry| entry.holder.container_id()).collect();
+    named.extend(view.last_holders.get(&address).map(Holder::container_id));
+    named.remove("");
+    let commands: Vec<String> = match &*named.into_iter().collect::<Vec<_>>() {
+        [only] => vec![format!("sudo crictl rmp -f {only}")],
+        _ => vec!["sudo crictl pods".to_owned()],
+    };
+    let finding = Finding::new(severity, FindingKind::Withheld, &cause, &remedy);
+    Finding {
+        cause,
+        ..finding.about(address).with_commands(commands)
+    }
+}
+
 /// An address of a pool that the host itself has.
 fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
+    const HELD: &str = "held, but the host has it too: packets to the pod end there";
+    const FREE: &str = "free, but not given to pods: the host itself has it";
+    const LOOPBACK: &str = "free, but not given to pods: it is on the loopback link of the host";
+    const NEEDED: &str =
+        "free, but not given to pods: the host itself has it, and cannot lose it while it runs";
     let (severity, cause) = if is_held {
-        (
-            Severity::Error,
-            "held, but the host has it too: packets to the pod end there",
-        )
+        (Severity::Error, HELD)
     } else {
-        (
-            Severity::Warning,
-            "free, but not given to pods: the host itself has it",
-        )
+        (Severity::Warning, FREE)
     };
-    let named = view.host.iter().rfind(|(net, _)| net.addr() == address);
-    let link = named.map_or("the interface", |(_, link)| link);
-    let remedy = format_args!(
-        "usually cloud-init configured it: put `network: {{config: disabled}}` into /etc/cloud/cloud.cfg.d/99-disable-network-config.cfg, and leave nothing but DHCP for {link} in /etc/netplan; then remove it:"
-    );
-    let command = named.map(|(net, link)| format!("sudo ip address del {net} dev {link}"));
+    let Some(entry) = view.host.find(address) else {
+        let remedy = Configurer::Unknown.remedy();
+        let finding = Finding::new(severity, FindingKind::OnHost, &cause, &remedy);
+        return Finding {
+            cause,
+            ..finding.about(address)
+        };
+    };
+    let configurer = view.host.configurer(entry);
+    let may_be_removed = view.host.may_be_removed(entry);
+    let cause = match configurer {
+        Configurer::Loopback if !is_held => LOOPBACK,
+        _ if !may_be_removed && !is_held => NEEDED,
+        _ => cause,
+    };
+    let mut commands = configurer.commands();
+    let mut remedy = configurer.remedy();
+    let HostEntry { net, link, .. } = entry;
+    if may_be_removed {
+        remedy.push_str("; then remove it:");
+        commands.push(format!("sudo ip address del {net} dev {link}"));
+    } else if configurer != Configurer::Loopback {
+        remedy.push_str("; then restart the node: without it, the link would lose other addresses or the default route");
+    }
     let finding = Finding::new(severity, FindingKind::OnHost, &cause, &remedy);
-    let finding = finding.about(address).with_commands(command);
-    Finding { cause, ..finding }
+    Finding {
+        cause,
+        ..finding.about(address).with_commands(commands)
+    }
 }
 
 /// A free address that the host has a route to.
@@ -270,12 +382,16 @@ fn routed_by_host(address: IpAddr, evidence: &Evidence) -> Finding {
     Finding { cause, ..finding }
 }
 
-/// Addresses of the pool's subnet that a pod has, but the source never listed.
-fn unlisted(key: &str, pool: &Pool, evidence: &Evidence) -> Vec<Finding> {
+/// Addresses of the pool's subnet that a pod has, and that no pool has. `known` are those that a pool has.
+fn never_listed(
+    key: &str,
+    pool: &Pool,
+    known: &BTreeSet<IpAddr>,
+    evidence: &Evidence,
+) -> Vec<Finding> {
     let Some(net) = pool.net(key).filter(|net| net.prefix_len() > 0) else {
         return Vec::new();
     };
-    let known: BTreeSet<_> = pool.records.iter().map(Record::address).collect();
     let remedy = "find out what gave it to the pod: another IPAM plugin, or Azure removed it from the network interface meanwhile; Azure delivers nothing to it, so the pod needs another address, which it gets when it is recreated";
     let text = format_args!(
         "a pod has this address of {key}, which the source does not list for this node"

@@ -10,11 +10,12 @@ use std::slice;
 use ipnet::IpNet;
 
 use super::inspection::{Inspection, SourceAnswer};
+use super::kubelet;
 use crate::failure::{ENVIRONMENT_REMEDY, exhausted, needs_root, source_remedy};
 use crate::host::{Link, Paths, io_reason, links};
-use crate::ipam::{Ipam, Place, Pool, PoolCount, Routes};
+use crate::ipam::{Ipam, Place, Pool, PoolCount, RetriedPod, Routes};
 use crate::log::Milliseconds;
-use crate::ops::finding::{Finding, FindingKind, Visibility};
+use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
 use crate::ops::node::Node;
 use crate::ops::screen::{join_first, pluralize};
 use crate::source::{MatchedListing, Source, SourceError};
@@ -79,11 +80,18 @@ fn answered(
         matched.primary
     );
     let mut found = vec![Finding::ok(FindingKind::Source, &text)];
-    if matched.skipped > 0 {
-        let skipped = matched.skipped;
-        let text = format_args!("{skipped} of the listed addresses and subnets cannot be used");
+    if let Some(first) = &matched.unusable.first {
+        let count = matched.unusable.count;
+        let text = format_args!(
+            "{count} of the listed addresses and subnets cannot be used, first {first}"
+        );
         let remedy = "check the answer: they are malformed, outside their subnet, or in a subnet that is listed twice";
-        found.push(Finding::warning(FindingKind::Source, &text, &remedy));
+        let severity = if matched.inventory.addresses() == 0 {
+            Severity::Error
+        } else {
+            Severity::Warning
+        };
+        found.push(Finding::new(severity, FindingKind::Source, &text, &remedy));
     }
     for pool in &matched.inventory.pools {
         // A range of the node is on no interface in particular.
@@ -100,7 +108,7 @@ fn answered(
     }
     // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
-    if is_matched && matched.inventory.addresses() == 0 {
+    if is_matched && matched.inventory.addresses() == 0 && matched.unusable.count == 0 {
         let text = "the source lists no address for pods";
         let remedy = "assign secondary IP configurations to the node's network interface in Azure";
         found.push(Finding::error(FindingKind::Interface, &text, &remedy));
@@ -198,13 +206,36 @@ fn format_mac(mac: &str) -> String {
 fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let conf = &inspection.config.conf;
     let ipam = with_present_marks(node, inspection);
-    let counts = ipam.counts(conf.cooldown, &conf.exclude, node.now.boot);
+    let taken = node.withheld(&ipam);
+    let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let mut found = Vec::new();
+    let mut addresses: BTreeMap<bool, usize> = BTreeMap::new();
     for ((_, key, pool), (_, count)) in ipam.pools().zip(counts) {
         let is_gone = inspection.matched().is_some_and(|m| !lists(m, key, pool));
-        found.push(usage(key, &count, is_gone, &node.program));
+        let retried = pool.retried_pod();
+        found.push(usage(key, &count, retried.as_ref(), is_gone, &node.program));
+        if !is_gone {
+            let usable = count.held + count.free + count.cooldown + count.withheld;
+            *addresses.entry(pool.is_ipv6).or_default() += usable;
+        }
     }
+    // A pod needs an address of each family.
+    let addresses = addresses.into_values().filter(|count| *count > 0).min();
+    found.extend(too_few(addresses, kubelet::max_pods(node.paths())));
     found
+}
+
+/// Notes that kubelet allows more pods than there are addresses for pods.
+fn too_few(addresses: Option<usize>, max_pods: Option<usize>) -> Option<Finding> {
+    let (addresses, max_pods) = addresses.zip(max_pods)?;
+    if max_pods <= addresses {
+        return None;
+    }
+    let text = format_args!(
+        "kubelet allows {max_pods} pods on this node, and the pools have {addresses} addresses: pods beyond them, other than those in the host's network, get no address"
+    );
+    let remedy = "assign more secondary addresses to the network interface in Azure, or set kubelet's --max-pods to what the pools can serve";
+    Some(Finding::note(FindingKind::Pool, &text, &remedy))
 }
 
 /// Whether the source lists the pool. One that lists all addresses has no pools of its own.
@@ -230,16 +261,17 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     let listed = listed.flat_map(|matched| &matched.inventory.pools);
     let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
     let pools: BTreeMap<IpNet, (IpAddr, &str)> = stored.chain(listed).collect();
-    let configured = inspection.configured.iter();
-    let is_prefix = |(net, _): &&(IpNet, String)| net.prefix_len() < net.max_prefix_len();
-    let configured: Vec<&(IpNet, String)> = configured.filter(is_prefix).collect();
+    let configured = inspection.host.entries.iter();
+    let configured = configured.map(|entry| (&entry.net, &entry.link));
+    let is_prefix = |(net, _): &(&IpNet, &String)| net.prefix_len() < net.max_prefix_len();
+    let configured: Vec<_> = configured.filter(is_prefix).collect();
     let mut found = Vec::new();
     // A range of the node is on no interface in particular, and its gateway may be here.
     for (subnet, (gateway, own)) in pools.into_iter().filter(|pool| !pool.1.1.is_empty()) {
         let connected = configured.iter().filter(|(net, _)| net.trunc() == subnet);
-        let mut links = connected.map(|(_, link)| link);
-        let first = links.clone().find(|link| **link == own).or(links.next());
-        for (net, link) in &configured {
+        let mut links = connected.map(|(_, link)| *link);
+        let first = links.clone().find(|link| *link == own).or(links.next());
+        for (net, link) in configured.iter().copied() {
             // Azure may have attached two network interfaces to one subnet.
             let is_second = || Some(link) != first && !paths.device_of_link(link).exists();
             let cause = if net.addr() == gateway {
@@ -270,11 +302,19 @@ fn with_present_marks(node: &Node, inspection: &Inspection) -> Ipam {
     ipam
 }
 
-fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Finding {
+fn usage(
+    subnet: &str,
+    count: &PoolCount,
+    retried: Option<&RetriedPod>,
+    is_gone: bool,
+    program: &str,
+) -> Finding {
     const KIND: FindingKind = FindingKind::Pool;
     let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
     for (count, what) in [
+        (count.held_elsewhere, "held in another pool"),
         (count.cooldown, "in cooldown"),
+        (count.withheld, "withheld"),
         (count.excluded, "excluded"),
         (count.on_host, "on the host"),
     ] {
@@ -291,15 +331,17 @@ fn usage(subnet: &str, count: &PoolCount, is_gone: bool, program: &str) -> Findi
         return Finding::ok(KIND, &text);
     }
     text.push_str("; no address is left");
-    let remedy = exhausted(slice::from_ref(count), program);
+    let remedy = exhausted(slice::from_ref(count), retried, program);
     Finding::warning(KIND, &text, &remedy).about(subnet)
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::ipam::Moment;
     use std::time::Duration;
 
     use super::*;
+    use crate::cni::ServerUrl;
     use crate::ops::finding::Severity;
     use crate::ops::findings::tests::listed;
     use crate::source::FetchError;
@@ -318,7 +360,7 @@ mod tests {
 
     #[test]
     fn every_trouble_of_the_server_has_its_own_remedy() {
-        let url = "http://168.63.129.16/x".to_owned();
+        let url = ServerUrl::new("http://168.63.129.16/x");
         let failures = [
             FetchError::Status(403),
             FetchError::Status(302),
@@ -347,9 +389,22 @@ mod tests {
     fn the_stored_pools_are_promised_only_where_there_are_some() {
         assert!(meanwhile(&Ipam::default(), false).contains("no stored pools"));
         let mut ipam = Ipam::default();
-        ipam.merge(&listed("10.1.0.0/16", &["10.1.0.5"]).inventory);
+        ipam.merge(&listed("10.1.0.0/16", &["10.1.0.5"]).inventory, Moment(1));
         assert!(meanwhile(&ipam, false).contains("meanwhile pods get addresses"));
         assert!(meanwhile(&ipam, true).contains("no stored pools"));
+    }
+
+    #[test]
+    fn more_pods_than_addresses_are_noted() {
+        for (addresses, max_pods, is_noted) in [
+            (Some(28), Some(30), true),
+            (Some(28), Some(28), false),
+            (Some(28), None, false),
+            (None, Some(30), false),
+        ] {
+            let note = too_few(addresses, max_pods);
+            assert_eq!(note.is_some(), is_noted, "{addresses:?} {max_pods:?}");
+        }
     }
 
     #[test]
@@ -362,13 +417,13 @@ mod tests {
             excluded: 4,
             ..PoolCount::default()
         };
-        let text = usage("x", &count, false, "azure-vnet-ipam").text;
+        let text = usage("x", &count, None, false, "azure-vnet-ipam").text;
         assert_eq!(
             text,
             "x: 1 held, 1 free, 2 in cooldown, 4 excluded, 3 on the host"
         );
         let in_cooldown = PoolCount { free: 0, ..count };
-        let in_cooldown = usage("x", &in_cooldown, false, "azure-vnet-ipam");
+        let in_cooldown = usage("x", &in_cooldown, None, false, "azure-vnet-ipam");
         assert_eq!(
             in_cooldown.severity,
             Severity::Ok,
@@ -380,7 +435,7 @@ mod tests {
     fn a_pool_is_listed_by_its_subnet_or_by_that_of_all_addresses() {
         let old = listed("10.1.0.0/16", &["10.1.0.5"]);
         let mut ipam = Ipam::default();
-        ipam.merge(&old.inventory);
+        ipam.merge(&old.inventory, Moment(1));
         let (_, key, pool) = ipam.pools().next().unwrap();
         assert!(lists(&old, key, pool));
         assert!(lists(&listed("0.0.0.0/0", &[]), key, pool));

@@ -6,7 +6,7 @@ use super::check::{CheckReport, Prediction};
 use super::records::{NodeView, findings};
 use crate::ipam::{
     Attachment, Entry, Evidence, EvidenceList, Free, Held, Holder, Inventory, Ipam, Kernel,
-    ListedPool, Moment, NetNs, Place, Routes, Usage,
+    ListedPool, Moment, NetNs, Place, Routes, Taken, Usage,
 };
 use crate::ops::finding::{Finding, FindingKind};
 use crate::ops::node::Now;
@@ -69,6 +69,7 @@ fn pod(container: &str, pod: &str, netns: (u64, u64), age: u64) -> Held {
                 id: Some(netns),
                 cookie: None,
             }),
+            is_kept: false,
             number: 1,
         }),
         since: ago(age),
@@ -81,7 +82,7 @@ fn ipam() -> Ipam {
     let addresses: Vec<_> = (5..33).map(|n| format!("10.224.0.{n}")).collect();
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let mut ipam = Ipam::default();
-    ipam.merge(&listed(SUBNET, &addresses).inventory);
+    ipam.merge(&listed(SUBNET, &addresses).inventory, ago(90_000));
     let pool = ipam.pools_mut().next().unwrap();
     let suspect = Held {
         suspect: Some(ago(20)),
@@ -152,7 +153,9 @@ fn found(ipam: &Ipam) -> Vec<Finding> {
     let evidence = evidence();
     let view = NodeView {
         evidence: &evidence,
-        host: &[],
+        host: &Default::default(),
+        withheld: &Default::default(),
+        last_holders: &Default::default(),
         networks: &Default::default(),
         now: &NOW,
         program: "azure-vnet-ipam",
@@ -216,7 +219,12 @@ fn the_screen_of_show_is_the_one_in_the_readme() {
             held.suspect = suspect;
         }
     }
-    let counts = ipam.counts(std::time::Duration::from_secs(30), &[], NOW.boot);
+    let counts = ipam.counts(
+        &Taken::default(),
+        std::time::Duration::from_secs(30),
+        &Default::default(),
+        NOW.boot,
+    );
     let mut state = State::default();
     *state.ipam_mut() = ipam.clone();
     let state = StateReport::new("/var/run/azure-vnet-ipam.json".into(), &state, NOW.boot);

@@ -2,11 +2,11 @@
 //! invariants.
 #![no_main]
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use azure_vnet_ipam::ipam::{
-    Attachment, Evidence, Family, Hint, Inventory, ListedPool, Moment, PoolSelector, Wanted, WantedAddress,
+    Attachment, Evidence, Exclusions, Family, Hint, Inventory, ListedPool, Moment, PoolSelector, Taken, Wanted,
+    WantedAddress,
 };
 use azure_vnet_ipam::state::{Document, WriteStamp};
 use libfuzzer_sys::fuzz_target;
@@ -48,9 +48,10 @@ fuzz_target!(|text: &[u8]| {
         vec!["10.224.0.5".parse().expect("an address")],
     );
     let ipam = document.ipam_mut();
-    ipam.merge(&Inventory {
+    let inventory = Inventory {
         pools: vec![listed],
-    });
+    };
+    ipam.merge(&inventory, NOW);
     for space in ipam.spaces.keys().cloned().collect::<Vec<_>>() {
         let any = WantedAddress {
             pool: PoolSelector::Any {
@@ -64,15 +65,16 @@ fuzz_target!(|text: &[u8]| {
             attachment: attachment.clone(),
             pod: None,
             netns: None,
+            is_kept: false,
             space,
             addresses: vec![any.clone()],
             cooldown: Duration::from_secs(30),
-            exclude: Vec::new(),
+            exclude: Exclusions::default(),
         };
-        let _ = ipam.allocate(&wanted, &any, &BTreeSet::new(), NOW);
+        let _ = ipam.allocate(&wanted, &any, &Taken::default(), NOW);
     }
-    let candidates = ipam.candidates(|_, _, _| true, NOW);
-    ipam.reclaim(candidates, &Evidence::default(), NOW);
+    let candidates = ipam.candidates(|_, _, _| true, None, NOW);
+    ipam.reclaim(candidates, &Evidence::default(), None, NOW);
     ipam.release(&attachment, Hint::default(), NOW);
     let worse: Vec<_> = ipam
         .check()

@@ -1,0 +1,119 @@
+//! The URL of a server. Its user, password and query may be secrets, so nothing but the request gets them: messages, the log, files and
+//! screens have the URL without them.
+
+use std::fmt;
+
+/// Where the wire server lists the node's interfaces.
+pub const WIRE_SERVER: &str =
+    "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
+
+/// The URL of a server. It is printed without secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerUrl(String);
+
+impl ServerUrl {
+    /// Takes a URL as it is configured.
+    pub fn new(url: &str) -> ServerUrl {
+        ServerUrl(url.to_owned())
+    }
+
+    /// Returns the whole URL, for the request.
+    pub fn whole(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns whether something is left out when it is printed.
+    pub fn has_secrets(&self) -> bool {
+        self.to_string() != self.0
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.split_once("://") {
+            Some((scheme, rest)) => write!(f, "{scheme}://{}", hide_secrets(rest)),
+            None => f.write_str(&self.0),
+        }
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// Removes user names, passwords and queries from the URLs in a text. The query of the wire server is not a secret and stays.
+pub fn without_secrets(text: &str) -> String {
+    let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`');
+    let mut cleaned = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("://") {
+        let (url, following) = after.split_at(after.find(ends).unwrap_or(after.len()));
+        cleaned.push_str(before);
+        cleaned.push_str("://");
+        cleaned.push_str(&hide_secrets(url));
+        rest = following;
+    }
+    cleaned.push_str(rest);
+    cleaned
+}
+
+/// Hides user, password and query of a URL without its scheme.
+fn hide_secrets(url: &str) -> String {
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let (authority, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let host = match authority.rsplit_once('@') {
+        Some((_, host)) => format!("***@{host}"),
+        None => authority.to_owned(),
+    };
+    // A sentence may go on behind the URL.
+    let alone = query.trim_end_matches([':', '.', ',', ';', ')']);
+    let is_the_wire_servers = WIRE_SERVER.split_once('?').is_some_and(|(_, q)| q == alone);
+    if query.is_empty() {
+        format!("{host}{path}")
+    } else if is_the_wire_servers {
+        format!("{host}{path}?{query}")
+    } else {
+        format!("{host}{path}?***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_left_out_of_urls() {
+        for (text, cleaned) in [
+            ("http://user:secret@host/x?a=b", "http://***@host/x?***"),
+            (
+                "curl 'http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1'.",
+                "curl 'http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1'.",
+            ),
+            ("http://h/x?sig=s3cret: timeout", "http://h/x?*** timeout"),
+            ("http://host/x@y", "http://host/x@y"),
+            (
+                "a http://t:k@h b http://h:1/ c",
+                "a http://***@h b http://h:1/ c",
+            ),
+            ("http://h/x?sig=a,b;c)d e", "http://h/x?*** e"),
+            ("no url @ all", "no url @ all"),
+            ("http://a@b@c", "http://***@c"),
+        ] {
+            assert_eq!(without_secrets(text), cleaned);
+        }
+    }
+
+    #[test]
+    fn a_server_url_shows_no_secret() {
+        let url = ServerUrl::new("http://user:secret@host/x?sig=secret");
+        assert_eq!(url.whole(), "http://user:secret@host/x?sig=secret");
+        assert_eq!(url.to_string(), "http://***@host/x?***");
+        assert!(!format!("{url:?}").contains("secret"));
+        assert!(url.has_secrets());
+        let quoted = ServerUrl::new("http://h/x?sig=\"a b");
+        assert_eq!(quoted.to_string(), "http://h/x?***");
+        assert!(!ServerUrl::new(WIRE_SERVER).has_secrets());
+    }
+}

@@ -1,0 +1,322 @@
+//! The addresses of the host itself: which of them can be removed without harm, and what configured them.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+
+use crate::host::{Paths, Route, host_addresses, links, read_text};
+
+/// The addresses of the host, in the kernel's order, and the files that may configure them.
+#[derive(Debug, Default)]
+pub struct HostAddresses {
+    /// The addresses.
+    pub entries: Vec<HostEntry>,
+    /// The addresses that the host sends from by its default routes.
+    pub sources: Vec<IpAddr>,
+    /// The files that configure links.
+    pub files: Vec<NetworkFile>,
+}
+
+/// An address of the host.
+#[derive(Clone, Debug)]
+pub struct HostEntry {
+    /// The address with its prefix.
+    pub net: IpNet,
+    /// The name of its link.
+    pub link: String,
+    /// Whether it goes with another address of its subnet, which the link got earlier.
+    pub is_secondary: bool,
+}
+
+/// A file of the node that configures links.
+#[derive(Debug)]
+pub struct NetworkFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its content.
+    pub text: String,
+}
+
+/// What puts an address on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Configurer {
+    /// cloud-init, which wrote this file.
+    CloudInit(PathBuf),
+    /// cloud-netconfig of SLES, as this file lets it.
+    CloudNetconfig(PathBuf),
+    /// This file, which somebody wrote.
+    File(PathBuf),
+    /// Nobody by mistake: the loopback link has addresses that are meant to be there.
+    Loopback,
+    /// None of the known ones.
+    Unknown,
+}
+
+impl HostAddresses {
+    /// Reads them; none where the kernel does not answer, or the node is not this one.
+    pub fn read(paths: &Paths) -> HostAddresses {
+        let addresses = host_addresses(paths).unwrap_or_default();
+        let links = links(paths).unwrap_or_default();
+        let mut entries = Vec::new();
+        for found in addresses {
+            let link = links.iter().find(|link| link.index == found.link);
+            if let Some(link) = link
+                && let Ok(net) = IpNet::new(found.address, found.prefix_len)
+            {
+                entries.push(HostEntry {
+                    net,
+                    link: link.name.clone(),
+                    is_secondary: found.is_secondary,
+                });
+            }
+        }
+        let families = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
+        let routes = families.map(|family| Route::to_the_outside(family).ok().flatten());
+        HostAddresses {
+            entries,
+            sources: routes
+                .into_iter()
+                .flatten()
+                .filter_map(|r| r.source)
+                .collect(),
+            files: read_files(paths),
+        }
+    }
+
+    /// The entry of an address. Of several links, the last one counts.
+    pub fn find(&self, address: IpAddr) -> Option<&HostEntry> {
+        let mut entries = self.entries.iter();
+        entries.rfind(|entry| entry.net.addr() == address)
+    }
+
+    /// Whether the address can be removed without taking other addresses or the default route along.
+    pub fn may_be_removed(&self, entry: &HostEntry) -> bool {
+        let address = entry.net.addr();
+        if self.sources.contains(&address) || entry.link == LOOPBACK {
+            return false;
+        }
+        if entry.is_secondary {
+            return true;
+        }
+        let is_other = |other: &&HostEntry| other.link == entry.link && other.net != entry.net;
+        let others: Vec<_> = self.entries.iter().filter(is_other).collect();
+        let is_of_subnet =
+            |other: &&HostEntry| address.is_ipv4() && other.net.trunc() == entry.net.trunc();
+        let is_usable = |other: &&HostEntry| {
+            other.net.addr().is_ipv4() == address.is_ipv4() && !is_link_local(other.net.addr())
+        };
+        others.iter().any(is_usable) && !others.iter().any(is_of_subnet)
+    }
+
+    /// What configured an address.
+    pub fn configurer(&self, entry: &HostEntry) -> Configurer {
+        if entry.link == LOOPBACK {
+            return Configurer::Loopback;
+        }
+        let address = entry.net.addr().to_string();
+        let names_it = |file: &&NetworkFile| has_word(&file.text, &address);
+        if let Some(file) = self.files.iter().find(names_it) {
+            let path = file.path.clone();
+            return if file.text.contains("cloud-init") || path.ends_with("50-cloud-init.yaml") {
+                Configurer::CloudInit(path)
+            } else {
+                Configurer::File(path)
+            };
+        }
+        // It puts addresses on links without writing them into a file.
+        let own_file = format!("ifcfg-{}", entry.link);
+        let lets_it = |file: &&NetworkFile| {
+            let mut lines = file.text.lines().map(str::trim);
+            file.path.ends_with(&own_file)
+                && lines.any(|line| {
+                    let value = line.strip_prefix("CLOUD_NETCONFIG_MANAGE=");
+                    value.is_some_and(|value| value.trim_matches(['"', '\'']) == "yes")
+                })
+        };
+        match self.files.iter().find(lets_it) {
+            Some(file) => Configurer::CloudNetconfig(file.path.clone()),
+            None => Configurer::Unknown,
+        }
+    }
+}
+
+const LOOPBACK: &str = "lo";
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// Whether the text has the address, and not only a longer one that contains it.
+fn has_word(text: &str, address: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_hexdigit() || matches!(c, '.' | ':');
+    text.match_indices(address).any(|(at, _)| {
+        let before = text.get(..at).and_then(|text| text.chars().next_back());
+        let after = text
+            .get(at + address.len()..)
+            .and_then(|text| text.chars().next());
+        // In YAML a colon may stand before an address, and in neither place a digit.
+        !before.is_some_and(|c| is_part(c) && c != ':') && !after.is_some_and(is_part)
+    })
+}
+
+/// Reads the files that configure links on Ubuntu, SLES and RHEL.
+fn read_files(paths: &Paths) -> Vec<NetworkFile> {
+    let mut files = Vec::new();
+    for (folder, prefix, extension) in [
+        ("/etc/netplan", "", ".yaml"),
+        ("/etc/sysconfig/network", "ifcfg-", ""),
+        ("/etc/sysconfig/network-scripts", "ifcfg-", ""),
+    ] {
+        let Ok(entries) = fs::read_dir(paths.under_root(folder)) else {
+            continue;
+        };
+        let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        found.sort_unstable();
+        for path in found {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let is_meant = name.is_some_and(|n| n.starts_with(prefix) && n.ends_with(extension));
+            if is_meant && let Ok(text) = read_text(&path) {
+                let path = Path::new(folder).join(name.unwrap_or_default());
+                files.push(NetworkFile { path, text });
+            }
+        }
+    }
+    files
+}
+
+impl Configurer {
+    /// What to do so that the addresses do not come back, without full stop.
+    pub fn remedy(&self) -> String {
+        match self {
+            Configurer::CloudInit(path) => format!(
+                "cloud-init configured it, in {}, which it writes at each start of the node: for the Azure datasource set `apply_network_config_for_secondary_ips: false` (before cloud-init 23.4 `apply_network_config: false`)",
+                path.display()
+            ),
+            Configurer::CloudNetconfig(path) => format!(
+                "cloud-netconfig configures it every minute: set CLOUD_NETCONFIG_MANAGE='no' in {}",
+                path.display()
+            ),
+            Configurer::File(path) => {
+                format!("{} configures it: remove it there", path.display())
+            }
+            Configurer::Loopback => {
+                "if it is meant to be there, put it into ipam.exclude".to_owned()
+            }
+            Configurer::Unknown => {
+                "find out what configured it, so that it does not come back".to_owned()
+            }
+        }
+    }
+
+    /// The commands that keep it from doing so.
+    pub fn commands(&self) -> Vec<String> {
+        match self {
+            Configurer::CloudInit(_) => vec![
+                "echo 'datasource: {Azure: {apply_network_config_for_secondary_ips: false}}' | sudo tee /etc/cloud/cloud.cfg.d/91-azure-secondary-ips.cfg".to_owned(),
+            ],
+            Configurer::CloudNetconfig(path) => vec![format!(
+                "sudo sed -i \"s/^CLOUD_NETCONFIG_MANAGE=.*/CLOUD_NETCONFIG_MANAGE='no'/\" {}",
+                path.display()
+            )],
+            Configurer::File(_) | Configurer::Loopback | Configurer::Unknown => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(net: &str, link: &str, is_secondary: bool) -> HostEntry {
+        HostEntry {
+            net: net.parse().unwrap(),
+            link: link.to_owned(),
+            is_secondary,
+        }
+    }
+
+    #[test]
+    fn only_what_takes_nothing_along_is_removed() {
+        let host = HostAddresses {
+            entries: vec![
+                entry("127.0.0.1/8", "lo", false),
+                entry("10.1.0.9/32", "lo", false),
+                entry("10.1.0.5/16", "eth0", false),
+                entry("10.1.0.6/16", "eth0", true),
+                entry("10.1.0.4/16", "eth0", true),
+                entry("10.2.0.5/16", "eth0", false),
+                entry("10.3.0.5/16", "eth1", false),
+                entry("fd00::5/64", "eth1", false),
+                entry("fd00::6/64", "eth1", false),
+                entry("fd01::6/64", "eth2", false),
+                entry("fe80::1/64", "eth2", false),
+            ],
+            sources: vec!["10.1.0.4".parse().unwrap()],
+            files: Vec::new(),
+        };
+        let removable: Vec<_> = host
+            .entries
+            .iter()
+            .filter(|entry| !is_link_local(entry.net.addr()) && host.may_be_removed(entry))
+            .map(|entry| entry.net.addr().to_string())
+            .collect();
+        assert_eq!(removable, ["10.1.0.6", "10.2.0.5", "fd00::5", "fd00::6"]);
+    }
+
+    #[test]
+    fn the_file_that_names_an_address_configured_it() {
+        let file = |path: &str, text: &str| NetworkFile {
+            path: path.into(),
+            text: text.to_owned(),
+        };
+        let host = HostAddresses {
+            files: vec![
+                file(
+                    "/etc/netplan/50-cloud-init.yaml",
+                    "addresses: [10.1.0.55/16, \"10.1.0.6/16\"]",
+                ),
+                file("/etc/netplan/60-own.yaml", "addresses:\n- 10.1.0.7/16\n"),
+                file(
+                    "/etc/sysconfig/network/ifcfg-eth1",
+                    "CLOUD_NETCONFIG_MANAGE='yes'\n",
+                ),
+                file(
+                    "/etc/sysconfig/network/ifcfg-eth2",
+                    "CLOUD_NETCONFIG_MANAGE='no'\n",
+                ),
+            ],
+            ..HostAddresses::default()
+        };
+        for (net, link, expected) in [
+            (
+                "10.1.0.6/16",
+                "eth0",
+                Configurer::CloudInit("/etc/netplan/50-cloud-init.yaml".into()),
+            ),
+            (
+                "10.1.0.7/16",
+                "eth0",
+                Configurer::File("/etc/netplan/60-own.yaml".into()),
+            ),
+            ("10.1.0.5/16", "eth0", Configurer::Unknown),
+            (
+                "10.1.0.5/16",
+                "eth1",
+                Configurer::CloudNetconfig("/etc/sysconfig/network/ifcfg-eth1".into()),
+            ),
+            ("10.1.0.5/16", "eth2", Configurer::Unknown),
+            ("10.1.0.6/32", "lo", Configurer::Loopback),
+        ] {
+            assert_eq!(
+                host.configurer(&entry(net, link, false)),
+                expected,
+                "{net} {link}"
+            );
+        }
+    }
+}

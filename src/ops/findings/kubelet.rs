@@ -1,0 +1,111 @@
+//! How many pods kubelet allows on this node.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::host::{Paths, read_text};
+
+/// kubelet's own default.
+const DEFAULT: usize = 110;
+
+/// Reads the limit of pods from the command line of a running kubelet, or else from its configuration. `None` where no kubelet is to be
+/// seen.
+pub fn max_pods(paths: &Paths) -> Option<usize> {
+    let processes = fs::read_dir(paths.processes()).ok()?.flatten();
+    let mut processes = processes.map(|entry| entry.path());
+    let kubelet = processes.find(|process| {
+        read_text(&process.join("comm")).is_ok_and(|name| name.trim() == "kubelet")
+    })?;
+    let command_line = read_text(&kubelet.join("cmdline")).ok()?;
+    let words: Vec<&str> = command_line.split('\0').collect();
+    if let Some(given) = option(&words, "--max-pods") {
+        return given.parse().ok();
+    }
+    let on_node = |path: &str| kubelet.join("root").join(path.trim_start_matches('/'));
+    // The files in the folder override the file, the last one by name first.
+    let mut files: Vec<PathBuf> = Vec::new();
+    files.extend(option(&words, "--config").map(on_node));
+    files.extend(
+        option(&words, "--config-dir")
+            .map(on_node)
+            .iter()
+            .flat_map(|dir| list(dir)),
+    );
+    let configured = files
+        .iter()
+        .rev()
+        .find_map(|file| parse_max_pods(&read_text(file).ok()?));
+    Some(configured.unwrap_or(DEFAULT))
+}
+
+/// Lists the files of a folder by name.
+fn list(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.sort_unstable();
+    files
+}
+
+/// The value of an option, in either form.
+fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.strip_prefix(name) {
+            Some("") => return words.next().copied(),
+            Some(rest) if rest.starts_with('=') => return rest.get(1..),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Finds `maxPods` in a configuration in YAML or JSON.
+fn parse_max_pods(text: &str) -> Option<usize> {
+    let (_, rest) = text.split_once("maxPods")?;
+    let rest = rest.trim_start_matches(['"', '\'', ' ', ':', '\t']);
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    rest.get(..end)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::NAME;
+
+    #[test]
+    fn the_command_line_goes_before_the_configuration() {
+        let root = std::env::temp_dir().join(format!("max-pods-{}", std::process::id()));
+        let kubelet = root.join("proc/77");
+        fs::create_dir_all(kubelet.join("root/etc/conf.d")).unwrap();
+        fs::write(kubelet.join("comm"), "kubelet\n").unwrap();
+        fs::write(
+            kubelet.join("root/etc/kubelet.yaml"),
+            "kind: KubeletConfiguration\nmaxPods: 30\n",
+        )
+        .unwrap();
+        fs::write(
+            kubelet.join("root/etc/conf.d/10.conf"),
+            r#"{"maxPods": 40, "x": 1}"#,
+        )
+        .unwrap();
+        let paths = Paths::new(Some(root.clone()), NAME);
+        for (command_line, expected) in [
+            ("kubelet\0--max-pods=31\0--config=/etc/kubelet.yaml\0", 31),
+            ("kubelet\0--max-pods\x0032\0", 32),
+            ("kubelet\0--config=/etc/kubelet.yaml\0", 30),
+            (
+                "kubelet\0--config\0/etc/kubelet.yaml\0--config-dir=/etc/conf.d\0",
+                40,
+            ),
+            ("kubelet\0", DEFAULT),
+        ] {
+            fs::write(kubelet.join("cmdline"), command_line).unwrap();
+            assert_eq!(max_pods(&paths), Some(expected), "{command_line:?}");
+        }
+        fs::write(kubelet.join("comm"), "other\n").unwrap();
+        assert_eq!(max_pods(&paths), None);
+        fs::remove_dir_all(root).unwrap();
+    }
+}
