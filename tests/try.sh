@@ -43,8 +43,8 @@ run 'cat netconf'
 echo '$ export CNI_IFNAME=eth0'
 export CNI_IFNAME=eth0
 run 'CNI_COMMAND=ADD CNI_CONTAINERID=c1 CNI_NETNS=/var/run/netns/c1 \
-    CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-1" azure-vnet-ipam <netconf'
+    CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-1;K8S_POD_INFRA_CONTAINER_ID=c1" azure-vnet-ipam <netconf'
 run 'CNI_COMMAND=ADD CNI_CONTAINERID=c2 CNI_NETNS=/var/run/netns/c2 \
-    CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-2" azure-vnet-ipam <netconf | grep address'
+    CNI_ARGS="K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-2;K8S_POD_INFRA_CONTAINER_ID=c2" azure-vnet-ipam <netconf | grep address'
 run 'CNI_COMMAND=DEL CNI_CONTAINERID=c1 CNI_NETNS=/var/run/netns/c1 azure-vnet-ipam <netconf'
 run 'azure-vnet-ipam show'

@@ -15,6 +15,8 @@ POOLS = 'src/ipam/model.rs'
 CHOOSE = 'src/ipam/choose.rs'
 INDEX = 'src/ipam/evidence_index.rs'
 ALLOCATE = 'src/ipam/allocate.rs'
+LIVENESS = 'src/ipam/liveness.rs'
+RECLAIM = 'src/ipam/reclaim.rs'
 
 GUARDS = [
     # What the record proves.
@@ -162,4 +164,12 @@ GUARDS = [
     ('moments of another boot are void', APPLY, 'moment.filter(|_| self.same_boot)?', 'moment.filter(|_| OFF || self.same_boot)?'),
     ('moments are not believed after the original wrote', APPLY,
      'self.clock(moment).filter(|_| !self.overtaken)', 'self.clock(moment).filter(|_| OFF || !self.overtaken)'),
+
+    # Sandboxes and agents.
+    ('a released address is withheld', DECIDE,
+     '!is_own && host.namespace_has(', '!OFF && !is_own && host.namespace_has('),
+    ('who can show no evidence is not dead', LIVENESS,
+     'if held.holder.is_kept {', 'if !OFF && held.holder.is_kept {'),
+    ('a GC keeps who can show no evidence', RECLAIM,
+     'of_another || held.holder.is_kept ||', 'of_another || (!OFF && held.holder.is_kept) ||'),
 ]

@@ -258,6 +258,41 @@ broken_nodes! {
         findings: &["foreign"],
         by_hand: "vanish other",
     }
+    a_released_sandbox_still_has_its_address {
+        screen: true,
+        broken_by: "add other >/dev/null; CNI_COMMAND=DEL CNI_CONTAINERID=$(printf other | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/other CNI_IFNAME=eth0 azure-vnet-ipam <<<\"$(netconf)\"",
+        later: 600,
+        findings: &["withheld"],
+    }
+    the_runtime_keeps_the_sandboxes_of_a_pod_that_is_retried {
+        screen: true,
+        broken_by: "for n in 1 2 3 4; do ip netns add bad-$n; CNI_COMMAND=ADD CNI_CONTAINERID=$(printf bad-$n | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/bad-$n CNI_IFNAME=eth0 CNI_ARGS='K8S_POD_NAMESPACE=default;K8S_POD_NAME=bad' azure-vnet-ipam <<<\"$(netconf)\"; done",
+        findings: &["replaced"],
+        by_hand: "for n in 1 2 3; do ! ip netns list | grep -w bad-$n || exit; done",
+    }
+    retries_of_a_pod_hold_every_address {
+        broken_by: "for n in {1..25}; do ip netns add bad-$n; CNI_COMMAND=ADD CNI_CONTAINERID=$(printf bad-$n | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/bad-$n CNI_IFNAME=eth0 CNI_ARGS='K8S_POD_NAMESPACE=default;K8S_POD_NAME=bad' azure-vnet-ipam <<<\"$(netconf)\"; ip netns del bad-$n; done",
+        findings: &["pool", "leak"],
+    }
+    azure_took_addresses_from_pods {
+        screen: true,
+        broken_by: "sed -i -E 's#<IPAddress Address=\"10.224.0.[56]\" IsPrimary=\"false\" ?/>##g' /run/broken-node/wire.xml",
+        findings: &["unlisted"],
+    }
+    the_host_got_addresses_of_pods_before_its_own {
+        screen: true,
+        broken_by: "ip addr flush dev eth0 scope global; for n in 8 9 4; do ip addr add 10.224.0.$n/16 dev eth0; done; ip route add default via 10.224.0.1 src 10.224.0.4",
+        findings: &["on-host", "on-host"],
+        by_hand: "ip addr flush dev eth0 scope global; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
+    }
+    the_only_address_of_the_host_is_listed_for_pods {
+        broken_by: "sed -i 's/Address=\"10.224.0.4\" IsPrimary=\"true\"/Address=\"10.224.0.4\" IsPrimary=\"false\"/' /run/broken-node/wire.xml",
+        findings: &["on-host"],
+    }
+    a_prefix_is_none {
+        broken_by: "sed -i 's#Prefix=\"10.224.0.0/16\"#Prefix=\"null\"#' /run/broken-node/wire.xml; $OURS check | grep 'first the prefix \"null\" of interface eth0'",
+        findings: &["source"],
+    }
     the_host_has_all_addresses {
         screen: true,
         broken_by: "for n in {8..32}; do ip addr add 10.224.0.$n/16 dev eth0; done",
@@ -478,7 +513,7 @@ broken_nodes! {
         add: Add::Fails,
     }
     another_conflist_comes_first {
-        broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf",
+        broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; COLUMNS=999 $OURS check | grep 'another plugin took over (ptp, in /etc/cni/net.d/05-x.conf), and 3 addresses are held'",
         findings: &["conflist"],
         by_hand: "rm /etc/cni/net.d/05-x.conf",
     }
@@ -576,18 +611,18 @@ fn two_causes_on_one_node_are_predicted() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// A pod whose network namespace only an open descriptor of another process keeps, and no link of the host leads to.
-const POD_BEHIND_A_DESCRIPTOR: &str = r#"
+/// A pod whose network namespace is mounted only in the mount namespace of another process, and no link of the host leads to.
+const POD_IN_ANOTHER_MOUNT_NAMESPACE: &str = r#"
     address=$(add former)
     ip netns del former
     rm /var/lib/cni/results/*
     ip netns add hidden
     ip -n hidden link add b0 type bridge
     ip -n hidden addr add "$address/16" dev b0
-    setsid sh -c 'exec 9</run/netns/hidden; exec sleep 600' </dev/null >/dev/null 2>&1 &
+    setsid unshare -m --propagation private sleep 600 </dev/null >/dev/null 2>&1 &
     ln -s real/$! /proc/$!
-    until [[ $(readlink /proc/$!/fd/9) == */hidden ]]; do sleep 0.05; done
-    ip netns del hidden
+    until [[ $(cat /proc/$!/comm) == sleep ]]; do sleep 0.05; done
+    until ! umount /run/netns/hidden 2>/dev/null; do :; done
 "#;
 
 #[test]
@@ -600,7 +635,7 @@ fn process_that_may_not_be_inspected_makes_the_look_incomplete() {
     }
     for line in [
         "cp /opt/cni/bin/azure-vnet-ipam $OURS",
-        POD_BEHIND_A_DESCRIPTOR,
+        POD_IN_ANOTHER_MOUNT_NAMESPACE,
     ] {
         try_command(line).unwrap();
     }
@@ -611,7 +646,7 @@ fn process_that_may_not_be_inspected_makes_the_look_incomplete() {
         findings.filter(|finding| finding["kind"] == "leak").count()
     };
     assert_eq!(leaks(&report), 0, "{report:#}");
-    // Root without this capability may not read the descriptors of other processes.
+    // Root without this capability may not look at the mounts of other processes.
     let blind =
         "later 3700 setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace $OURS check --json";
     let report: Value = serde_json::from_str(&stdout_of(blind)).unwrap();

@@ -332,8 +332,10 @@ mod yaml {
         let textfiles = volumes["textfiles"]["hostPath"]["path"].as_str().unwrap();
         assert!(output.starts_with(textfiles) && output.ends_with(".prom"));
         // What the comments offer exists as well.
-        assert_options_exist(["node-loop", "--reinstall"]);
+        assert_options_exist(["node-loop", "--reinstall", "--reclaim"]);
         assert_options_exist(["install", "--force"]);
-        assert!(read("daemonset.yaml").contains("# - --reinstall\n"));
+        for offered in ["# - --reinstall\n", "# - --reclaim\n"] {
+            assert!(read("daemonset.yaml").contains(offered));
+        }
     }
 }

@@ -22,13 +22,14 @@ use proptest::test_runner::{FileFailurePersistence, RngSeed};
 use events::event;
 pub(crate) use events::{Answer, Blindness};
 pub(crate) use node::Fault;
-pub(crate) use world::{Container, Id, InFlight, Rules, SUBNETS, World};
+pub(crate) use world::{Container, Id, InFlight, Rules, SUBNETS, User, World};
 
 /// A node whose source lists up to six addresses.
 pub(crate) const NODE: Rules = Rules {
     families: &[Family::V4],
     addresses: 6,
     second_interface: Some(7),
+    agent: None,
     has_cookies: true,
     kernel_shows_addresses: true,
     is_ticking: true,

@@ -14,6 +14,8 @@ use crate::harness::{
     Node, Outcome, Reply, Running, SUBNET, WireServer, binary, install, package, xml, xml_of,
 };
 use crate::install::folder::{KEPT, PluginFolder, V4, original};
+use crate::namespaces::Pods;
+use crate::privileged::{in_private_namespaces, only_in};
 
 /// Longer than any test: the clock of the node is moved instead.
 const INTERVALS: [&str; 4] = ["--interval", "600", "--check-interval", "3600"];
@@ -288,4 +290,37 @@ fn first_process_of_a_container_ends_at_once_too() {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
     let status = process.status_within(Duration::from_secs(30));
     assert!(status.success(), "{status:?}");
+}
+
+#[test]
+#[ignore = "needs root, unshare and iproute2"]
+fn dead_holders_lose_their_addresses_if_asked_for() {
+    only_in!(in_private_namespaces);
+    let pods = Pods::in_namespaces(5..15);
+    let node = &pods.node;
+    install(&node.path("/opt/cni/bin/azure-vnet-ipam"));
+    make_folder(node);
+    pods.start("living");
+    pods.start("dead");
+    pods.remove_without_del("dead");
+    for (options, expected) in [
+        (&[][..], &["dead", "living"][..]),
+        (&["--reclaim"], &["living"]),
+    ] {
+        let before = pods.wire.count();
+        let node_loop = start(node, options);
+        wait_for_check(&pods.wire, before);
+        // The holders are older than an hour.
+        for _ in 0..2 {
+            check_again(node, &pods.wire);
+        }
+        stop(node_loop);
+        let mut held: Vec<String> = pods.held().into_values().collect();
+        held.sort();
+        assert_eq!(held, expected, "{options:?}");
+    }
+    let events = node.run_line("events -o json").json();
+    let events = events.as_array().unwrap();
+    let reclaims = events.iter().filter(|event| event["verb"] == "reclaim");
+    assert_eq!(reclaims.count(), 1, "{events:#?}");
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::families::node_of_two_families;
-use crate::harness::{Node, Outcome, binary, held};
+use crate::harness::{Node, Outcome, SUBNET, binary, held};
 #[cfg(feature = "tls")]
 use crate::harness::{Reply, xml};
 
@@ -76,6 +76,23 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
     }
     assert!(held(&state(&node)).is_empty());
     assert_eq!(node.held().len(), 1, "the other's address is still held");
+}
+
+/// azure-vnet passes the subnet of its first call on to the second, if its own network has only that one.
+#[test]
+fn ipv4_does_not_apply_under_the_ipv6_name() {
+    let (node, _wire) = node_of_two_families("sibling-subnet", 5..30);
+    let with_v4 = conf(json!({ "subnet": SUBNET }));
+    let add = call_ipamv6(&node, "ADD", "c1", &with_v4);
+    assert_eq!(add.address(), "fd00:1:2::5");
+    let named = conf(json!({ "subnet": SUBNET, "ipAddress": "10.224.0.9" }));
+    let (_, msg) = call_ipamv6(&node, "ADD", "c2", &named).error();
+    assert_eq!(msg, "Failed to allocate address: Address not found");
+    let families = conf(json!({ "families": ["ipv4", "ipv6"] }));
+    let (_, msg) = call_ipamv6(&node, "ADD", "c2", &families).error();
+    assert!(msg.starts_with("ipam.families must be "), "{msg}");
+    call_ipamv6(&node, "DEL", "c1", &with_v4).assert_no_output();
+    assert!(held(&state(&node)).is_empty());
 }
 
 #[test]

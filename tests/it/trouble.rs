@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{PipeReader, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -39,6 +40,117 @@ fn closed_stdout_takes_no_address() {
                 .exit,
             Some(0),
             "a DEL prints nothing"
+        );
+    }
+}
+
+/// Files below a folder that contain a text.
+fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_with(&path, text));
+        } else if fs::read(&path).is_ok_and(|c| String::from_utf8_lossy(&c).contains(text)) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn secrets_of_the_url_are_left_out_everywhere() {
+    let (node, wire) = Node::with_wire("secrets", Reply::Xml(xml(5..9)));
+    let url = wire.url().replace("http://", "http://user:s3cret@") + "&sig=s3cret";
+    let node = node.env("AZURE_VNET_IPAM_QUERY_URL", "");
+    let stdin = conf("1.0.0", json!({ "queryUrl": url }));
+    let add = |id: &str| node.call("ADD", id).stdin(&*stdin).run();
+    add("c1").success();
+    let conflist = node.path("/etc/cni/net.d/1.conf");
+    let mut printed = String::new();
+    for reply in [
+        Reply::Xml(xml(5..9)),
+        Reply::Status(500, String::new()),
+        Reply::Xml("<no>".to_owned()),
+    ] {
+        wire.set(reply);
+        node.advance_clock(60);
+        let added = add("c2");
+        printed += &format!("{added:?}");
+        node.put("/etc/cni/net.d/1.conf", &stdin);
+        for words in ["check --all", "check -o json", "show", "export", "events"] {
+            let done = node.run_line(words);
+            printed += &(done.stdout + &done.stderr);
+        }
+        fs::remove_file(&conflist).unwrap();
+    }
+    let invalid = conf("1.0.0", json!({ "queryUrl": "https://user:s3cret@h/" }));
+    printed += &format!("{:?}", node.call("ADD", "c3").stdin(invalid).run());
+    assert!(!printed.contains("s3cret"), "{printed}");
+    assert!(printed.contains("http://***@"), "{printed}");
+    let found = files_with(&node.root, "s3cret");
+    assert!(found.is_empty(), "{found:?}");
+    assert!(
+        wire.requests()
+            .iter()
+            .all(|request| request.contains("sig=s3cret"))
+    );
+}
+
+#[test]
+fn a_value_of_the_source_that_cannot_be_used_is_named() {
+    let (node, wire) = Node::with_wire("values", Reply::Xml(xml([])));
+    let good = xml(5..9);
+    for (from, to, named) in [
+        (
+            "Prefix=\"10.224.0.0/16\"",
+            "Prefix=\"null\"",
+            "the prefix \"null\" of interface eth0",
+        ),
+        (
+            "Prefix=\"10.224.0.0/16\"",
+            "Prefix=\"10.224.0.0 / 16\"",
+            "the prefix \"10.224.0.0 / 16\" of interface eth0",
+        ),
+        (
+            "Prefix=\"10.224.0.0/16\"",
+            "Prefix=\"10.225.0.0/16\"",
+            "the address 10.224.0.5 outside of 10.225.0.0/16 of interface eth0",
+        ),
+    ] {
+        let answer = good.replace(from, to);
+        assert_ne!(answer, good, "{from}");
+        wire.set(Reply::Xml(answer));
+        node.advance_clock(120);
+        let refused = node.call("ADD", "c1").stdin(conf("1.0.0", json!({}))).run();
+        let details = refused.json()["details"].to_string().replace("\\\"", "\"");
+        let sentence = format!("the source lists {named}, which cannot be used");
+        assert!(details.contains(&sentence), "{details}");
+        assert!(node.log().contains(&sentence));
+        node.put("/etc/cni/net.d/1.conf", conf("1.0.0", json!({})));
+        let report = node.run_line("check -o json").json();
+        assert!(
+            report["findings"]
+                .to_string()
+                .replace("\\\"", "\"")
+                .contains(named),
+            "{report:#}"
+        );
+    }
+    // The source of Azure Stack.
+    for (text, why) in [
+        (b"\xef\xbb\xbf{}".to_vec(), "a byte order mark"),
+        ("{}".bytes().flat_map(|byte| [byte, 0]).collect(), "UTF-16"),
+    ] {
+        let node = Node::new("values-file");
+        node.put("/etc/kubernetes/interfaces.json", text);
+        let stdin = conf("1.0.0", json!({ "environment": "mas" }));
+        let refused = node.call("ADD", "c1").stdin(stdin).run();
+        let details = refused.json()["details"].as_str().unwrap().to_owned();
+        assert!(details.contains(why), "{details}");
+        assert!(
+            details.starts_with("the list of addresses is not fresh: "),
+            "{details}"
         );
     }
 }

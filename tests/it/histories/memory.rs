@@ -9,7 +9,7 @@ use azure_vnet_ipam::state::StateFile;
 
 use super::run::{CacheEntry, CallError, Driver};
 use super::{File, History, Look, Pod};
-use crate::model::{Answer, Blindness, Container, Fault, Id, InFlight, NODE, World};
+use crate::model::{Answer, Blindness, Container, Fault, Id, InFlight, NODE, User, World};
 
 impl File {
     fn in_memory(self) -> StateFile {
@@ -43,6 +43,7 @@ fn id(pod: Pod) -> Id {
     Id {
         container: pod as u32 + 1,
         interface: 0,
+        user: User::Pod(pod as u8),
     }
 }
 

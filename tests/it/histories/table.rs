@@ -68,6 +68,10 @@ pub(super) fn histories() -> Vec<History> {
         row("a release in a backup that nothing proves does not count", [
             Add(A, X), Configured(A), Del(A), Remove(&[State, Lock]), Refused(B, Quarantined), Held(X),
         ]),
+        row("a released address is withheld while its last namespace has it", [
+            Source(&[X, Y]), Add(A, X), Configured(A), Del(A), Add(B, Y), Refused(C, Exhausted), Add(A, X), Del(A), Refused(C, Exhausted),
+            Gone(A), Add(C, X),
+        ]),
         row("another namespace than the releaser's counts at once", [
             Add(A, X), Del(A), Gone(A), Shown(E, X), Remove(&[Lock]), Add(B, Y), Held(X),
         ]),

@@ -42,15 +42,29 @@ impl Churn {
         Churn::start_from(seed, lab, pods)
     }
 
+    /// The same beside other pods, which stay.
+    pub fn start_beside(lab: &Lab, pods: usize, others: &[&str]) -> Churn {
+        let mut churn = Churn::new(1);
+        churn.create(lab, pods);
+        let others = others.iter().map(|pod| (*pod).to_owned());
+        let all: BTreeSet<String> = churn.wanted.iter().cloned().chain(others).collect();
+        lab.wait_for_pods_only(&all);
+        churn
+    }
+
     fn start_from(seed: u64, lab: &Lab, pods: usize) -> Churn {
-        let mut churn = Churn {
-            wanted: BTreeSet::new(),
-            created: 0,
-            random: seed,
-        };
+        let mut churn = Churn::new(seed);
         churn.create(lab, pods);
         lab.wait_for_pods(&churn.wanted);
         churn
+    }
+
+    fn new(seed: u64) -> Churn {
+        Churn {
+            wanted: BTreeSet::new(),
+            created: 0,
+            random: seed,
+        }
     }
 
     pub fn create(&mut self, lab: &Lab, pods: usize) {

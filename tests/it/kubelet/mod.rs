@@ -11,6 +11,7 @@ mod faults;
 mod lab;
 mod observe;
 mod reboot;
+mod sandboxes;
 mod upgrade;
 
 use std::collections::BTreeSet;
@@ -321,6 +322,24 @@ fn pods_with_users_of_their_own_keep_their_addresses() {
     }
     lab.wait_for_pods(&BTreeSet::new());
     assert_eq!(lab.observe().held, Some([].into()));
+}
+
+/// A later plugin of the chain fails on ADD and on DEL, so that each retry of kubelet takes an address and gives none back.
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc, perl and the plugin bridge"]
+fn a_pod_that_is_retried_does_not_empty_the_node() {
+    if on_a_node("a_pod_that_is_retried_does_not_empty_the_node", &[]) {
+        report(&[sandboxes::retried()]);
+    }
+}
+
+#[test]
+#[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
+fn addresses_of_sandboxes_that_cannot_be_removed_are_withheld() {
+    let test = "addresses_of_sandboxes_that_cannot_be_removed_are_withheld";
+    if on_a_node(test, &[]) {
+        report(&[sandboxes::stuck()]);
+    }
 }
 
 /// The checks find what they look for, with a plugin that gives every pod the same address and releases none.

@@ -34,11 +34,12 @@ impl World {
             loss_seen,
             newest_answer,
             leaving,
+            withheld,
             ..
         } = self;
         write!(
             text,
-            "{pods:?}{containers:?}{in_flight:?}{cache:?}{strangers:?}{listed:?}{answer:?}{doubtful_since:?}{blind:?}{loss_seen:?}{newest_answer:?}{leaving:?}"
+            "{pods:?}{containers:?}{in_flight:?}{cache:?}{strangers:?}{listed:?}{answer:?}{doubtful_since:?}{blind:?}{loss_seen:?}{newest_answer:?}{leaving:?}{withheld:?}"
         )
         .unwrap();
         let flags = (

@@ -60,6 +60,10 @@ pub(crate) enum Event {
     FaultyDel(u8, Fault),
     /// A DEL after which the container's namespace, addresses and cache entries stay for a while.
     SlowDel(u8),
+    /// The same, and the container stays until the node restarts.
+    StuckDel(u8),
+    /// The runtime replaces the pod's sandbox at its next ADD, and the old one keeps running.
+    Retry(u8),
     /// The source lists only another subnet.
     SourceElsewhere,
     /// A reboot: every pod dies; the files survive or not.
@@ -74,6 +78,26 @@ pub(crate) enum Event {
     Gc { forgets: Option<u8> },
     /// A reclaim by the operator.
     Reclaim,
+}
+
+impl Event {
+    /// Whether nothing but complete calls of ours changes the state.
+    pub fn keeps_state_as_it_is(&self) -> bool {
+        match self {
+            Event::Add(_, who) | Event::Del(_, who) => *who == Who::We,
+            Event::SlowDel(_)
+            | Event::StuckDel(_)
+            | Event::Retry(_)
+            | Event::Vanish(_)
+            | Event::Wire(_)
+            | Event::WireAll
+            | Event::Cached(_)
+            | Event::Pass(_)
+            | Event::Gc { .. }
+            | Event::Reclaim => true,
+            _ => false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -211,6 +235,8 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         1 => (pod(), fault()).prop_map(|(p, f)| Event::FaultyAdd(p, f)),
         1 => (pod(), fault()).prop_map(|(p, f)| Event::FaultyDel(p, f)),
         2 => pod().prop_map(Event::SlowDel),
+        1 => pod().prop_map(Event::StuckDel),
+        2 => pod().prop_map(Event::Retry),
         1 => Just(Event::SourceElsewhere),
         1 => prop_oneof![2 => Just(true), 1 => Just(false)].prop_map(Event::BootIdReadable),
         1 => prop_oneof![2 => Just(Blindness::No), 1 => Just(Blindness::Namespaces), 1 => Just(Blindness::Cache), 1 => Just(Blindness::Routes)].prop_map(Event::Blind),

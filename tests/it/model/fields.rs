@@ -10,11 +10,14 @@ use super::world::Rules;
 const A: u8 = 0;
 const A_NET1: u8 = 1;
 const B: u8 = 2;
+/// The pod that is an agent, in fields that have one.
+const AGENT: u8 = 4;
 
 const NODE: Rules = Rules {
     families: &[Family::V4],
     addresses: 3,
     second_interface: Some(A_NET1),
+    agent: None,
     has_cookies: true,
     kernel_shows_addresses: true,
     is_ticking: false,
@@ -38,6 +41,10 @@ const WITHOUT_COOKIES: Rules = Rules {
 };
 const ONLY_LISTS_SHOW: Rules = Rules {
     kernel_shows_addresses: false,
+    ..NODE
+};
+const WITH_AGENT: Rules = Rules {
+    agent: Some(AGENT),
     ..NODE
 };
 const RELEASES_ARE_FINAL: Rules = Rules {
@@ -136,6 +143,8 @@ fn all_events() -> Vec<Event> {
     events.extend([Event::Keep, Event::OriginalsVersion, Event::SourceElsewhere]);
     events.extend([A, B].map(Event::OriginalStartsEmpty));
     events.extend([A, B].map(Event::SlowDel));
+    events.extend([A, B].map(Event::StuckDel));
+    events.extend([A, B].map(Event::Retry));
     events.extend(ALL_FAULTS.map(|fault| Event::FaultyAdd(B, fault)));
     events.extend(ALL_FAULTS.map(|fault| Event::FaultyDel(A, fault)));
     events
@@ -175,8 +184,8 @@ pub(super) fn fields() -> Vec<Field> {
     use Event::{
         Answer, Begin, Blind, BootIdReadable, Cached, Change, FaultyAdd, FaultyDel, Gc, GoOn, Keep,
         KilledAdd, KilledDel, KilledRacedAdd, LateDel, Lose, LostAdd, OriginalStartsEmpty,
-        OriginalsVersion, Pass, RacedAdd, RacedDel, Reboot, Reclaim, SlowDel, Source,
-        SourceElsewhere, Vanish, Wire,
+        OriginalsVersion, Pass, RacedAdd, RacedDel, Reboot, Reclaim, Retry, SlowDel, Source,
+        SourceElsewhere, StuckDel, Vanish, Wire,
     };
     use Loss::*;
     let theirs = |pod| Event::Add(pod, Who::TheOriginal);
@@ -332,5 +341,21 @@ pub(super) fn fields() -> Vec<Field> {
             .with([add(A), add(B), Wire(A), SlowDel(A), LateDel(A)])
             .with([Pass(5), Pass(31), Lose(Deleted), Lose(BackupRemoved)])
             .with([Source(0b001), Source(0b111), SourceElsewhere]),
+        field("sandboxes that are retried", NODE, 6)
+            .not_fresh()
+            .from([Source(0b001), add(A), Vanish(A)])
+            .from([add(A), Wire(A), Retry(A), add(A)])
+            .with([add(A), Wire(A), Vanish(A), Retry(A), del(A), LateDel(A)])
+            .with([add(B), Reclaim, gc(None), Pass(31)])
+            .with([Blind(Blindness::Namespaces), Blind(Blindness::No)]),
+        field("sandboxes that cannot be removed", NODE, 6)
+            .from([Source(0b001), add(A), Wire(A), StuckDel(A), Pass(31)])
+            .with([add(A), add(B), Wire(A), Wire(B), StuckDel(A), SlowDel(B)])
+            .with([Pass(31), Pass(905), reboot(), Lose(Deleted)]),
+        field("an agent without evidence", WITH_AGENT, 6)
+            .from([add(AGENT), Pass(3700)])
+            .with([add(AGENT), del(AGENT), add(A), add(B), Vanish(A), Wire(B)])
+            .with([Pass(905), Pass(3700), Reclaim, gc(None), gc(Some(AGENT))])
+            .with([reboot(), Lose(Deleted)]),
     ]
 }

@@ -413,6 +413,16 @@ impl Host for MemoryNode {
     fn all(&self) -> BTreeSet<IpAddr> {
         BTreeSet::new()
     }
+
+    fn namespace_has(&self, last: &NetNs, address: IpAddr, ago: Duration) -> bool {
+        let kernel = &self.0.evidence.kernel;
+        let there = last.id.filter(|id| kernel.namespaces.contains(id));
+        there.is_some_and(|id| {
+            let cookie = kernel.cookies.get(&id).copied();
+            let inside = kernel.addresses_by_namespace.get(&id);
+            last.is_still(id, cookie, ago) && inside.is_some_and(|inside| inside.contains(&address))
+        })
+    }
 }
 
 impl Node for MemoryNode {
@@ -465,6 +475,10 @@ impl Node for MemoryNode {
     }
 
     fn is_connected(&self, _: &str, _: IpAddr) -> bool {
+        false
+    }
+
+    fn is_host_netns(&self, _: &NetNs) -> bool {
         false
     }
 

@@ -10,20 +10,20 @@ use std::time::Duration;
 use azure_vnet_ipam::cni::{Call, Defaults, Environment, NAME, RawNetworkConfig};
 use azure_vnet_ipam::events::OperationRecord;
 use azure_vnet_ipam::failure::Failure;
-use azure_vnet_ipam::ipam::{Family, Grant, GrantKind, Moment, Refusal, Wanted};
+use azure_vnet_ipam::ipam::{Family, Grant, GrantKind, Moment, Record, Refusal, Wanted};
 use azure_vnet_ipam::plugin::add::take_back;
 use azure_vnet_ipam::plugin::decide::reclaim;
 use azure_vnet_ipam::plugin::del::del;
 use azure_vnet_ipam::plugin::gc::gc;
 use azure_vnet_ipam::plugin::{self, Context, Known, Look};
-use azure_vnet_ipam::source::{FreshAnswer, MatchedListing, Source, WIRE_SERVER};
+use azure_vnet_ipam::source::{FreshAnswer, MatchedListing, Source};
 use azure_vnet_ipam::state::{LockError, Locked, StateFile, WAIT};
 use serde_json::json;
 
 use super::events::{Blindness, Event, Who};
 use super::losses::is_lost_on_disk;
 use super::node::{Fault, Kill, MemoryNode};
-use super::world::{Id, InFlight, Pod, SUBNET, World};
+use super::world::{Id, InFlight, Pod, SUBNET, User, World};
 
 /// The runtime's call for an attachment. Cached, because parsing it takes as long as deciding it.
 fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
@@ -50,7 +50,7 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
                 container_id: id.container_id(),
                 netns: id.container_id(),
                 if_name: id.if_name(),
-                args: String::new(),
+                args: id.args(),
             };
             let defaults = Defaults::default();
             let raw_config = RawNetworkConfig::read(conf.to_string().as_bytes()).unwrap();
@@ -104,7 +104,7 @@ fn allocate(world: &World, node: &MemoryNode, add: &mut InFlight, may_rest: bool
 
 /// The source of every ADD.
 fn source() -> &'static Source {
-    static SOURCE: LazyLock<Source> = LazyLock::new(|| Source::Wire(WIRE_SERVER.to_owned()));
+    static SOURCE: LazyLock<Source> = LazyLock::new(Source::wire_server);
     &SOURCE
 }
 
@@ -232,6 +232,7 @@ impl World {
         let nobody = Id {
             container: 0,
             interface: 0,
+            user: User::Pod(0),
         };
         let mut call = Call::clone(&call("DEL", nobody, self.is_dual()));
         call.valid = valid.map(|id| (id.container_id(), id.if_name())).collect();
@@ -334,6 +335,7 @@ impl World {
             Outcome::Looked(_) => {}
             Outcome::Failed(failure) => self.failed(&failure, &add),
         }
+        self.end_agents_namespace();
     }
 
     /// Records the answer that an ADD merged, unless a newer one is merged already, which the original may
@@ -442,14 +444,22 @@ impl World {
         self.cache.remove(&id);
     }
 
-    /// Runs a DEL whose container is there for a while longer.
-    pub(super) fn slow_del(&mut self, pod: u8) {
+    /// Runs a DEL whose container is there for so many seconds longer.
+    pub(super) fn slow_del(&mut self, pod: u8, seconds: u64) {
         let id = self.named(pod);
-        self.start_teardown(pod);
+        let was_whole = self.is_whole();
+        self.start_teardown(pod, seconds);
         let released = self.released.clone();
         let in_loss = self.truth.released.clone();
         self.release(id, None);
         (self.released, self.truth.released) = (released, in_loss);
+        // Without numbers of namespaces, nothing tells for long that it is the same.
+        if was_whole && self.is_whole() && self.rules.has_cookies {
+            let configured = self.strangers.configured.get(&id).into_iter().flatten();
+            let held = self.held();
+            let free = configured.filter(|address| !held.contains(address));
+            self.withheld.extend(free.map(|address| (*address, id)));
+        }
     }
 
     /// The runtime learns nothing of what a killed ADD did.
@@ -540,6 +550,17 @@ impl World {
         }
         // A repeated ADD gets its address again while the state has it.
         let is_new = |grant: &Grant| matches!(grant.kind, GrantKind::New(_));
+        for address in grants
+            .iter()
+            .filter(|g| is_new(g))
+            .map(|g| g.address.addr())
+        {
+            let last = self.withheld.get(&address);
+            assert!(
+                last.is_none_or(|last| last.container == id.container),
+                "{address} is given to {id:?}, and the sandbox of {last:?} still has it"
+            );
+        }
         if let Some((_, listed)) = &self.newest_answer {
             let new = grants.iter().filter(|grant| is_new(grant));
             let unlisted = new
@@ -562,12 +583,17 @@ impl World {
             panic!("{}", told(failure));
         };
         match refusal {
-            Refusal::Exhausted { pools } => {
+            Refusal::Exhausted { pools, .. } => {
                 let state = self.view();
                 let is_meant = |key: &str| pools.iter().any(|pool| pool.subnet == key);
                 let meant = state.ipam().pools().filter(|(_, key, _)| is_meant(key));
-                let mut records = meant.flat_map(|(_, _, pool)| &pool.records);
-                assert!(records.all(|r| r.held().is_some()), "something is free");
+                let records = meant.flat_map(|(_, _, pool)| &pool.records);
+                let mut free = records.filter(|record| record.held().is_none());
+                let still_has = |record: &Record| {
+                    let mut configured = self.strangers.configured.values().flatten();
+                    configured.any(|address| *address == record.address())
+                };
+                assert!(free.all(still_has), "something is free");
             }
             // A pool that is listed without addresses is dropped with its last address.
             Refusal::NoPools { family, .. } | Refusal::NoPoolOfFamily { family, .. } => {
@@ -718,7 +744,7 @@ impl World {
         }
         let node = self.node();
         let context = self.context(&node);
-        let candidates = state.ipam().candidates(|_, _, _| true, self.now());
+        let candidates = state.ipam().candidates(|_, _, _| true, None, self.now());
         let look = Look::at_node(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
         let mut state = context.open(&mut locked).unwrap();

@@ -73,6 +73,7 @@ impl World {
         self.is_boot_id_readable = true;
         self.listed = listed(&self.rules, u8::MAX);
         self.advance_time(60);
+        self.end_teardowns(u64::MAX);
         // The network namespace of a pod of the original looks like a dead one of ours with the same inode, as long as it lives,
         // if the kernel has no other number for it or the original has written since another boot.
         if !self.rules.has_cookies || self.has_original {

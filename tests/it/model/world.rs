@@ -20,19 +20,44 @@ pub(super) const MARK: u64 = 7;
 /// The main plugin configures a pod within this time; the quarantine is longer.
 const WIRING: u64 = 25;
 
-/// A slow teardown takes this many seconds. It outlasts the 30 s for which a release is remembered.
+/// A slow teardown takes this many seconds. It outlasts the cooldown of 30 s.
 const TEARDOWN: u64 = 35;
+/// A sandbox that cannot be removed stays longer than any history.
+const STUCK: u64 = 1_000_000;
 
-/// An attachment: the numbers of its container and its interface.
+/// An attachment: the numbers of its container and its interface, and who it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id {
     pub container: u32,
     pub interface: u8,
+    pub user: User,
+}
+
+/// The user of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum User {
+    /// The pod of this number.
+    Pod(u8),
+    /// An agent, which has an address and no sandbox.
+    Agent,
 }
 
 impl Id {
     pub fn container_id(self) -> String {
         format!("pod{}", self.container)
+    }
+
+    /// CNI_ARGS.
+    pub fn args(self) -> String {
+        let id = self.container_id();
+        match self.user {
+            User::Pod(pod) => format!(
+                "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id}"
+            ),
+            User::Agent => {
+                format!("IgnoreUnknown=true;K8S_POD_NAME={id};K8S_POD_NAMESPACE=kube-system")
+            }
+        }
     }
 
     pub fn if_name(self) -> String {
@@ -84,6 +109,8 @@ pub(crate) struct Rules {
     pub addresses: u8,
     /// The pod that is the second interface of the pod before it.
     pub second_interface: Option<u8>,
+    /// The pod that is an agent: its network namespace exists only during its ADD.
+    pub agent: Option<u8>,
     /// Whether the kernel has a number of its own for network namespaces.
     pub has_cookies: bool,
     /// Whether the kernel shows the addresses of pods, and not only libcni's cache, as of a virtual machine.
@@ -112,8 +139,10 @@ pub(crate) struct World {
     /// The number of the next container.
     pub last_container: u32,
     pub in_flight: BTreeMap<u8, InFlight>,
-    /// The containers whose teardown goes on after their DEL, and when it began.
+    /// The containers whose teardown goes on after their DEL, and when it ends.
     pub leaving: Vec<(u64, Container)>,
+    /// The addresses that such containers still have, as far as the state must know of it.
+    pub withheld: BTreeMap<IpAddr, Id>,
     /// libcni's cache.
     pub cache: BTreeMap<Id, Vec<IpAddr>>,
     pub strangers: Strangers,
@@ -189,6 +218,7 @@ impl World {
             kept: None,
             truth: Truth::default(),
             leaving: Vec::new(),
+            withheld: BTreeMap::new(),
             original_wrote_last: false,
             has_original: false,
             blind: Blindness::No,
@@ -219,6 +249,9 @@ impl World {
         if self.rules.is_ticking {
             self.clock += SECOND / 10;
         }
+        if !event.keeps_state_as_it_is() {
+            self.withheld.clear();
+        }
         match event {
             Event::Add(pod, Who::TheOriginal) if !self.is_dual() => self.originals_add(*pod),
             Event::Add(pod, _) => self.add(*pod),
@@ -247,7 +280,9 @@ impl World {
             Event::OriginalStartsEmpty(_) => {}
             Event::FaultyAdd(pod, fault) => self.faulty_add(*pod, *fault),
             Event::FaultyDel(pod, fault) => self.faulty_del(*pod, *fault),
-            Event::SlowDel(pod) => self.slow_del(*pod),
+            Event::SlowDel(pod) => self.slow_del(*pod, TEARDOWN),
+            Event::StuckDel(pod) => self.slow_del(*pod, STUCK),
+            Event::Retry(pod) => self.retry(*pod),
             Event::SourceElsewhere => self.listed = [ELSEWHERE].into(),
             Event::Source(bits) => self.listed = listed(&self.rules, *bits),
             Event::Answer(answer) => self.answer = *answer,
@@ -276,9 +311,15 @@ impl World {
     }
 
     fn id(&self, pod: u8, container: u32) -> Id {
+        let group = self.group(pod);
         Id {
             container,
-            interface: u8::from(self.group(pod) != pod),
+            interface: u8::from(group != pod),
+            user: if self.rules.agent == Some(pod) {
+                User::Agent
+            } else {
+                User::Pod(group)
+            },
         }
     }
 
@@ -339,14 +380,34 @@ impl World {
         }
     }
 
+    /// The runtime replaces a pod's sandbox by a new one at the next ADD, and the old one keeps running.
+    fn retry(&mut self, pod: u8) {
+        let group = self.group(pod);
+        if let Some(container) = self.containers.remove(&group) {
+            // No pod has this number.
+            let place = 200 + u8::try_from(container.number % 50).unwrap();
+            self.containers.insert(place, container);
+        }
+    }
+
+    /// Ends the network namespace of an agent's ADD.
+    pub fn end_agents_namespace(&mut self) {
+        if let Some(agent) = self.rules.agent
+            && let Some(container) = self.containers.get_mut(&agent)
+        {
+            container.inode = None;
+        }
+    }
+
     /// Ends a pod's container, if it is there. Its number is still the one that a DEL names.
     pub fn end(&mut self, pod: u8) {
         let group = self.group(pod);
+        let is_agent = self.rules.agent == Some(pod);
         let Some(container) = self.containers.get_mut(&group) else {
             return;
         };
-        if container.inode.is_some() {
-            container.is_gone = true;
+        if container.inode.is_some() || is_agent {
+            container.is_gone = !is_agent;
             let number = container.number;
             self.pods.retain(|id, _| id.container != number);
             self.in_flight.retain(|_, add| add.id.container != number);
@@ -356,7 +417,8 @@ impl World {
     /// Configures the pods whose ADD ended at least this many seconds ago.
     fn wire(&mut self, seconds: u64) {
         for (id, pod) in &mut self.pods {
-            if !pod.configured && self.clock - pod.since >= seconds * SECOND {
+            let is_sandbox = id.user != User::Agent;
+            if is_sandbox && !pod.configured && self.clock - pod.since >= seconds * SECOND {
                 pod.configured = true;
                 self.cache.insert(*id, pod.addresses.clone());
             }
@@ -391,15 +453,15 @@ impl World {
         for _ in 0..seconds.min(40) {
             self.clock += SECOND;
             self.wire(WIRING);
-            self.end_teardowns(TEARDOWN);
+            self.end_teardowns(self.clock);
         }
         self.clock += seconds.saturating_sub(40) * SECOND;
         // No call lasts that long.
         self.in_flight.clear();
     }
 
-    /// Keeps a container's namespace, and what is configured in it, for a while.
-    pub fn start_teardown(&mut self, pod: u8) {
+    /// Keeps a container's namespace, and what is configured in it, for so many seconds.
+    pub fn start_teardown(&mut self, pod: u8, seconds: u64) {
         let group = self.group(pod);
         let Some(container) = self.containers.get(&group) else {
             return;
@@ -416,23 +478,23 @@ impl World {
         let theirs = theirs.map(|(id, pod)| (*id, pod.addresses.clone()));
         self.strangers.configured.extend(theirs);
         self.end(pod);
-        self.leaving.push((self.clock, container));
+        self.leaving
+            .push((self.clock + seconds * SECOND, container));
     }
 
-    fn end_teardowns(&mut self, seconds: u64) {
-        let clock = self.clock;
-        let ended = self
-            .leaving
-            .extract_if(.., |(began, _)| clock - *began >= seconds * SECOND);
+    /// Ends the teardowns that end until a moment.
+    pub fn end_teardowns(&mut self, until: u64) {
+        let ended = self.leaving.extract_if(.., |(end, _)| *end <= until);
         for (_, container) in ended {
             let is_theirs = |id: &Id| id.container == container.number;
+            self.withheld.retain(|_, id| !is_theirs(id));
             self.strangers.configured.retain(|id, _| !is_theirs(id));
             self.cache.retain(|id, _| !is_theirs(id));
         }
     }
 
     fn reboot(&mut self, keeps_state: bool) {
-        self.end_teardowns(0);
+        self.end_teardowns(u64::MAX);
         for container in self.containers.values_mut() {
             container.is_gone |= container.inode.is_some();
         }
