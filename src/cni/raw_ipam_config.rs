@@ -164,8 +164,8 @@ mod tests {
         )
         .unwrap();
         let nets = ["10.1.0.9/32", "10.2.0.0/16", "fd00::/8"];
-        let nets = nets.iter().map(|net| net.parse().unwrap()).collect();
-        assert_eq!(conf.exclude, Exclusions::new(nets));
+        let excluded = Exclusions::new(nets.map(|net| net.parse().unwrap()).into());
+        assert_eq!(conf.exclude, excluded);
         assert_eq!(conf.cooldown, Duration::from_secs(5));
         assert_eq!(conf.when_full, WhenFull::Error);
         assert_eq!((conf.backend, conf.ipv6), (Backend::Ipv6NodeIpam, true));

@@ -59,11 +59,11 @@ GUARDS = [
      'let is_ours = found.origin.is_ours();', 'let is_ours = found.origin.save().is_some() && (OFF || found.origin.is_ours());'),
     ('the newer copy of two is the base', CONDITION,
      '(found.origin.number() < backup', '(!OFF && found.origin.number() < backup'),
-    ('what the older copy holds is held', CONDITION, 'newer.ipam_mut().hold_also(older.ipam());', 'if !OFF { newer.ipam_mut().hold_also(older.ipam()); }'),
+    ('what the older copy holds is held', CONDITION, 'newer.ipam_mut().hold_also(older.ipam(), self.now);', 'if !OFF { newer.ipam_mut().hold_also(older.ipam(), self.now); }'),
     ('what another program released is not held again', CONDITION,
      '.filter(|older| !has_gone_on(older))', '.filter(|older| OFF || !has_gone_on(older))'),
     ('what is held brings its pool', UNION,
-     'if self.hold_in_a_pool(record.address(), held.clone()) {', 'if self.hold_in_a_pool(record.address(), held.clone()) || OFF {'),
+     'if self.hold_in_a_pool(record.address(), held.clone(), now) {', 'if self.hold_in_a_pool(record.address(), held.clone(), now) || OFF {'),
     ('releases that nothing proves do not count', CONDITION, 'self.union(found, backup);\n                document.ipam_mut().forget_last_namespaces();', 'self.union(found, backup);\n                if !OFF { document.ipam_mut().forget_last_namespaces(); }'),
     ('a loss stays one', CONDITION, 'Condition::Lost(loss) if is_of_this_boot =>', 'Condition::Lost(loss) if is_of_this_boot && !OFF =>'),
     ('a loss is pending until a look succeeds', MODEL,
@@ -154,7 +154,7 @@ GUARDS = [
     ('an omitted address that is listed again was released', POOLS,
      'let mut releases = mem::take(&mut self.omitted);', 'let mut releases = mem::take(&mut self.omitted); if OFF { releases.clear(); }'),
     ('a release counts in every pool', POOLS, 'if self.pools().count() > 1 {', 'if self.pools().count() > 1 && !OFF {'),
-    ('an address has one holder in all pools', CHOOSE, 'self.held.contains(address) ||', '!OFF && self.held.contains(address) ||'),
+    ('an address has one holder in all pools', CHOOSE, 'self.held.contains(address)\n            ||', '!OFF && self.held.contains(address) ||'),
 
     # Our key beside the records of the original.
     ('an entry for another container is void', APPLY,
