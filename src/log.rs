@@ -82,6 +82,11 @@ pub fn flush(path: &Path) {
     }
 }
 
+/// Drops the buffered lines.
+pub fn discard() {
+    buffer().take();
+}
+
 /// Formats events as the original does. Spans are not used, so nothing is kept between events.
 struct OriginalFormat {
     max_level: LevelFilter,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{CallError, Dns, Route, ServerUrl, without_secrets};
+use super::{CallError, Dns, Route, ServerUrl};
 use crate::ipam::{Exclusions, Family};
 
 /// The plugin's name in `ipam.type` and in the names of its files.
@@ -176,7 +176,7 @@ impl QueryUrl {
             .or_else(|| strip_scheme("file:"));
         match path {
             Some(path) if !path.is_empty() => Ok(QueryUrl::File(path.into())),
-            _ => Err(CallError::QueryUrl(without_secrets(url))),
+            _ => Err(CallError::QueryUrl(ServerUrl::new(url).to_string())),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The URL of a server. Its user, password and query may be secrets, so nothing but the request gets them: messages, the log, files and
-//! screens have the URL without them.
+//! The URL of a server. Its user, password and query may be secrets. Only the request uses the whole URL: messages, the log, files and
+//! screens show it without them.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.split_once("://") {
             Some((scheme, rest)) => write!(f, "{scheme}://{}", hide_secrets(rest)),
-            None => f.write_str(&self.0),
+            None => f.write_str(&hide_secrets(&self.0)),
         }
     }
 }
@@ -63,6 +63,15 @@ pub fn without_secrets(text: &str) -> String {
 fn hide_secrets(url: &str) -> String {
     let (place, query) = url.split_once('?').unwrap_or((url, ""));
     let (authority, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let behind_colon = authority.split_once(':').map_or("", |(_, behind)| behind);
+    let is_address_or_port = |c: char| c.is_ascii_hexdigit() || matches!(c, ':' | '[' | ']');
+    // A password that is not encoded may contain what usually ends this part.
+    if !behind_colon.contains('@')
+        && !behind_colon.chars().all(is_address_or_port)
+        && let Some((_, behind)) = url.rsplit_once('@')
+    {
+        return format!("***@{}", hide_secrets(behind));
+    }
     let host = match authority.rsplit_once('@') {
         Some((_, host)) => format!("***@{host}"),
         None => authority.to_owned(),
@@ -100,6 +109,9 @@ mod tests {
             ("http://h/x?sig=a,b;c)d e", "http://h/x?*** e"),
             ("no url @ all", "no url @ all"),
             ("http://a@b@c", "http://***@c"),
+            ("http://user:pa/ss@host/x", "http://***@host/x"),
+            ("http://user:pa?ss@host/x?sig=1", "http://***@host/x?***"),
+            ("http://[fd00::1]:80/x@y", "http://[fd00::1]:80/x@y"),
         ] {
             assert_eq!(without_secrets(text), cleaned);
         }
@@ -114,6 +126,8 @@ mod tests {
         assert!(url.has_secrets());
         let quoted = ServerUrl::new("http://h/x?sig=\"a b");
         assert_eq!(quoted.to_string(), "http://h/x?***");
+        let without_scheme = ServerUrl::new("user:s3cret@host/x?sig=s3cret");
+        assert_eq!(without_scheme.to_string(), "***@host/x?***");
         assert!(!ServerUrl::new(WIRE_SERVER).has_secrets());
     }
 }

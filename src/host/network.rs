@@ -61,14 +61,20 @@ fn addresses(netlink: &Netlink) -> io::Result<Vec<HostAddress>> {
     netlink.dump(netlink::GET_ADDRESS, &all_families, parse_address)
 }
 
-/// Returns whether the network namespace of a holder, which released an address `ago`, still has it, or cannot be entered. Returns false
-/// where nothing or another namespace is at its path, and for the host's own namespace.
+/// Returns whether the network namespace of a holder, which released an address `ago`, still has it, or cannot be looked at. Returns
+/// false where nothing or another namespace is at its path, and for the host's own namespace.
 pub fn namespace_has(paths: &Paths, last: &NetNs, address: IpAddr, ago: Duration) -> bool {
-    let Ok(Some(id)) = namespace_id(paths, &last.path) else {
-        return false;
+    let id = match namespace_id(paths, &last.path) {
+        Ok(Some(id)) => id,
+        Ok(None) => return false,
+        Err(_) => return last.id.is_some(),
     };
-    let is_there = last.is_still(id, netns_cookie(paths, &last.path), ago)
-        && open(&paths.under_root(&last.path)).is_ok_and(|file| is_namespace(&file))
+    let is_namespace = || open(&paths.under_root(&last.path)).map_or(true, |f| is_namespace(&f));
+    let cookie = netns_cookie(paths, &last.path);
+    // The kernel has such a number, so what prevents reading it is as good as a namespace that cannot be entered.
+    let is_unknown = last.cookie.is_some() && cookie.is_none() && last.id == Some(id);
+    let is_there = (is_unknown || last.is_still(id, cookie, ago))
+        && is_namespace()
         && host_namespace_id(paths) != Some(id);
     let has_address = || {
         let found = addresses(&Netlink::open()?)?;

@@ -17,7 +17,7 @@ pub struct RotatingFile {
     pub full_at: u64,
     /// The most files kept: `x`, `x.1`, `x.2` and so on, the oldest last.
     pub files: u32,
-    /// The mode of the files. More is taken away from a file that another program made: whoever may read a file may lock it.
+    /// The mode of the files. A file that another program made with a wider mode gets this one: whoever can read a file can lock it.
     pub mode: u32,
 }
 

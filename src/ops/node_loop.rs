@@ -113,15 +113,16 @@ impl<'a> NodeLoop<'a> {
         let interval = Duration::from_secs(self.args.check_interval);
         if self.checked_at.is_none_or(|at| began >= at.after(interval)) {
             self.checked_at = Some(began);
+            let mut problem = None;
             for plugin in &mut self.plugins {
                 let node = Node::here(&plugin.paths, boot_now());
                 if self.args.reclaim && plugin.matches.is_some() {
-                    let problem = reclaim::reclaim_dead(&node).err().map(|e| e.0);
-                    self.reported.step("reclaim", &problem);
+                    problem = problem.or(reclaim::reclaim_dead(&node).err().map(|e| e.0));
                 }
                 let check = |_| CheckReport::new(&node, &Inspection::gather(&node));
                 plugin.last_check = plugin.matches.map(check);
             }
+            self.reported.step("reclaim", &problem);
             self.write_metrics();
         }
     }

@@ -119,7 +119,6 @@ pub fn reclaim_dead(node: &Node) -> Result<(), CommandError> {
     if candidates.is_empty() || state.ipam().quarantine.is_some() {
         return Ok(());
     }
-    log::start(None);
     let look = Look::at_node(candidates, &node.context);
     let mut expected = Vec::new();
     reclaim(&mut state, &look, boot_now(), &mut expected);
@@ -130,6 +129,9 @@ pub fn reclaim_dead(node: &Node) -> Result<(), CommandError> {
     if !expected.iter().any(is_any) {
         return Ok(());
     }
+    log::start(None);
+    // Of trial runs since the last round.
+    log::discard();
     let (_, actions) = free(node, &look)?;
     let freed: Vec<_> = actions.iter().flat_map(Action::freed).collect();
     if !freed.is_empty() {

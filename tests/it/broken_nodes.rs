@@ -286,7 +286,7 @@ broken_nodes! {
         by_hand: "ip addr flush dev eth0 scope global; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
     }
     the_only_address_of_the_host_is_listed_for_pods {
-        broken_by: "sed -i 's/Address=\"10.224.0.4\" IsPrimary=\"true\"/Address=\"10.224.0.4\" IsPrimary=\"false\"/' /run/broken-node/wire.xml",
+        broken_by: "sed -i 's/Address=\"10.224.0.4\" IsPrimary=\"true\"/Address=\"10.224.0.4\" IsPrimary=\"false\"/' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'put it into ipam.exclude'",
         findings: &["on-host"],
     }
     a_prefix_is_none {
@@ -339,7 +339,7 @@ broken_nodes! {
         add: Add::Fails,
     }
     lock_is_held_by_the_child_of_a_process_that_is_gone {
-        broken_by: "sh -c 'exec 9>>/var/run/azure-vnet/azure-vnet-ipam.lock; flock 9; exec sleep 600' </dev/null >/dev/null 2>&1 & echo $! >/run/holder; until grep -q sleep /proc/$!/comm; do sleep 0.05; done",
+        broken_by: "sh -c 'exec 9>>/var/run/azure-vnet/azure-vnet-ipam.lock; flock 9; touch /run/is-locked; exec sleep 600' </dev/null >/dev/null 2>&1 & echo $! >/run/holder; until [ -e /run/is-locked ]; do sleep 0.05; done",
         findings: &["lock"],
         add: Add::Fails,
         by_hand: "kill $(cat /run/holder)",

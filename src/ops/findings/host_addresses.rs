@@ -48,7 +48,7 @@ pub enum Configurer {
     CloudNetconfig(PathBuf),
     /// This file, which somebody wrote.
     File(PathBuf),
-    /// Nobody by mistake: the loopback link has addresses that are meant to be there.
+    /// The address is on the loopback link: somebody put it there on purpose.
     Loopback,
     /// None of the known ones.
     Unknown,
@@ -100,14 +100,25 @@ impl HostAddresses {
         if entry.is_secondary {
             return true;
         }
-        let is_other = |other: &&HostEntry| other.link == entry.link && other.net != entry.net;
-        let others: Vec<_> = self.entries.iter().filter(is_other).collect();
-        let is_of_subnet =
-            |other: &&HostEntry| address.is_ipv4() && other.net.trunc() == entry.net.trunc();
-        let is_usable = |other: &&HostEntry| {
+        let is_of_subnet = |other: &HostEntry| other.net.trunc() == entry.net.trunc();
+        let leads_others = address.is_ipv4() && self.others(entry).any(is_of_subnet);
+        !self.is_own(entry) && !leads_others
+    }
+
+    /// Whether the host needs the address: its default route sends from it, or the link has no other one of the family.
+    pub fn is_own(&self, entry: &HostEntry) -> bool {
+        let address = entry.net.addr();
+        let is_usable = |other: &HostEntry| {
             other.net.addr().is_ipv4() == address.is_ipv4() && !is_link_local(other.net.addr())
         };
-        others.iter().any(is_usable) && !others.iter().any(is_of_subnet)
+        self.sources.contains(&address) || !self.others(entry).any(is_usable)
+    }
+
+    /// The other addresses of the same link.
+    fn others(&self, entry: &HostEntry) -> impl Iterator<Item = &HostEntry> {
+        let (net, link) = (entry.net, entry.link.clone());
+        let entries = self.entries.iter();
+        entries.filter(move |other| other.link == link && other.net != net)
     }
 
     /// What configured an address.
@@ -266,6 +277,13 @@ mod tests {
             .map(|entry| entry.net.addr().to_string())
             .collect();
         assert_eq!(removable, ["10.1.0.6", "10.2.0.5", "fd00::5", "fd00::6"]);
+        let own: Vec<_> = host
+            .entries
+            .iter()
+            .filter(|entry| !is_link_local(entry.net.addr()) && host.is_own(entry))
+            .map(|entry| entry.net.addr().to_string())
+            .collect();
+        assert_eq!(own, ["10.1.0.4", "10.3.0.5", "fd01::6"]);
     }
 
     #[test]

@@ -38,10 +38,12 @@ pub fn max_pods(paths: &Paths) -> Option<usize> {
     Some(configured.unwrap_or(DEFAULT))
 }
 
-/// Lists the files of a folder by name.
+/// Lists the files of a folder that kubelet reads, by name.
 fn list(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    let files = entries.map(|entry| entry.path());
+    let is_read = |file: &PathBuf| file.extension().is_some_and(|end| end == "conf");
+    let mut files: Vec<PathBuf> = files.filter(is_read).collect();
     files.sort_unstable();
     files
 }
@@ -59,9 +61,14 @@ fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
     None
 }
 
-/// Finds `maxPods` in a configuration in YAML or JSON.
+/// Finds `maxPods` in a configuration in YAML or JSON: at the beginning of a line, or quoted.
 fn parse_max_pods(text: &str) -> Option<usize> {
-    let (_, rest) = text.split_once("maxPods")?;
+    let lines = text.lines().map(str::trim_start);
+    let mut lines = lines.filter(|line| !line.starts_with('#'));
+    let rest = lines.find_map(|line| {
+        let key = || line.split_once("\"maxPods\"").map(|(_, rest)| rest);
+        line.strip_prefix("maxPods").or_else(key)
+    })?;
     let rest = rest.trim_start_matches(['"', '\'', ' ', ':', '\t']);
     let end = rest
         .find(|c: char| !c.is_ascii_digit())
@@ -82,9 +89,10 @@ mod tests {
         fs::write(kubelet.join("comm"), "kubelet\n").unwrap();
         fs::write(
             kubelet.join("root/etc/kubelet.yaml"),
-            "kind: KubeletConfiguration\nmaxPods: 30\n",
+            "kind: KubeletConfiguration\n# maxPods: 250\nmaxPods: 30\n",
         )
         .unwrap();
+        fs::write(kubelet.join("root/etc/conf.d/90.conf.bak"), "maxPods: 90\n").unwrap();
         fs::write(
             kubelet.join("root/etc/conf.d/10.conf"),
             r#"{"maxPods": 40, "x": 1}"#,

@@ -81,10 +81,13 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         }
         holders.entry(address).or_default().push(holder);
     }
-    // The sandbox before the newest may be on its way out.
-    let retried = replaced
-        .into_values()
-        .filter(|sandboxes| sandboxes.len() > 1);
+    // The sandbox before the newest may be on its way out. Each can have an address of both families.
+    let has_several = |found: &Vec<Finding>| {
+        let holders = found.iter().filter_map(|finding| finding.holder.as_ref());
+        let sandboxes: BTreeSet<&str> = holders.map(|held| held.by.container_id()).collect();
+        sandboxes.len() > 1
+    };
+    let retried = replaced.into_values().filter(has_several);
     found.extend(retried.flatten());
     found.extend(duplicates(&holders, ipam, evidence));
     // The evidence may still show what was released meanwhile.
@@ -94,7 +97,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         let records = records_by_address(pool).into_iter();
         for record in records.filter(|record| !is_taken(record.address())) {
             if let Some(free) = record.free() {
-                found.extend(in_use(record.address(), free, &index, view));
+                found.extend(in_use(record.address(), free, ipam, &index, view));
             }
         }
         found.extend(never_listed(key, pool, &known, evidence));
@@ -266,12 +269,13 @@ fn replaced_sandbox(holder: &HeldAddress, evidence: &Evidence) -> Finding {
 fn in_use(
     address: IpAddr,
     free: &Free,
+    ipam: &Ipam,
     index: &EvidenceIndex<'_>,
     view: &NodeView<'_>,
 ) -> Option<Finding> {
     let evidence = view.evidence;
     let finding = match evidence.kernel.configured.get(&address) {
-        _ if view.withheld.contains(&address) => withheld(address, free, view),
+        _ if view.withheld.contains(&address) => withheld(address, free, ipam, view),
         Some(Place::Host) => on_host(address, false, view),
         Some(Place::Namespace(_)) => stray(view),
         _ if index.is_listed(address) => stray(view),
@@ -297,12 +301,11 @@ fn stray(view: &NodeView<'_>) -> Finding {
 }
 
 /// A free address that the sandbox of its last holder still has.
-fn withheld(address: IpAddr, free: &Free, view: &NodeView<'_>) -> Finding {
+fn withheld(address: IpAddr, free: &Free, ipam: &Ipam, view: &NodeView<'_>) -> Finding {
     /// A teardown usually takes less time.
     const TEARDOWN: Duration = Duration::from_secs(60);
-    let cause = "free, but not given to pods: a sandbox that was released still has it";
-    let remedy =
-        "the runtime could not remove the sandbox; when it is gone, the address is given again:";
+    let cause = "free, but not allocated: the sandbox of its last holder still has it";
+    let remedy = "the runtime failed to remove the sandbox; the address is allocated again when that is gone:";
     let ago = free.released.map(|at| view.now.since(at));
     let severity = match ago {
         Some(ago) if ago < TEARDOWN => Severity::Note,
@@ -310,13 +313,20 @@ fn withheld(address: IpAddr, free: &Free, view: &NodeView<'_>) -> Finding {
     };
     // A list of another program names it until its DEL succeeds, also without a network namespace.
     let lists = view.evidence.lists();
-    let entries = lists.iter().flat_map(|(_, list)| list.entries());
-    let named = entries.filter(|entry| entry.addresses.contains(&address));
+    let entries = || lists.iter().flat_map(|(_, list)| list.entries());
+    let named = entries().filter(|entry| entry.addresses.contains(&address));
     let mut named: BTreeSet<&str> = named.map(|entry| entry.holder.container_id()).collect();
     named.extend(view.last_holders.get(&address).map(Holder::container_id));
     named.remove("");
+    // One interface of a running pod may have been released.
+    let has_others = |id: &str| {
+        held_records(ipam).any(|(_, _, _, held)| held.holder.container_id() == id)
+            || entries().any(|entry| {
+                entry.holder.container_id() == id && !entry.addresses.contains(&address)
+            })
+    };
     let commands: Vec<String> = match &*named.into_iter().collect::<Vec<_>>() {
-        [only] => vec![format!("sudo crictl rmp -f {only}")],
+        [only] if !has_others(only) => vec![format!("sudo crictl rmp -f {only}")],
         _ => vec!["sudo crictl pods".to_owned()],
     };
     let finding = Finding::new(severity, FindingKind::Withheld, &cause, &remedy);
@@ -348,6 +358,9 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
     };
     let configurer = view.host.configurer(entry);
     let may_be_removed = view.host.may_be_removed(entry);
+    // What only this address connects would be cut off for good.
+    let is_own =
+        view.host.is_own(entry) && matches!(configurer, Configurer::File(_) | Configurer::Unknown);
     let cause = match configurer {
         Configurer::Loopback if !is_held => LOOPBACK,
         _ if !may_be_removed && !is_held => NEEDED,
@@ -356,7 +369,11 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
     let mut commands = configurer.commands();
     let mut remedy = configurer.remedy();
     let HostEntry { net, link, .. } = entry;
-    if may_be_removed {
+    if is_own {
+        remedy =
+            "it is the host's own address: have it listed as primary, or put it into ipam.exclude"
+                .to_owned();
+    } else if may_be_removed {
         remedy.push_str("; then remove it:");
         commands.push(format!("sudo ip address del {net} dev {link}"));
     } else if configurer != Configurer::Loopback {
