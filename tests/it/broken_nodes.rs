@@ -339,7 +339,7 @@ broken_nodes! {
         add: Add::Fails,
     }
     lock_is_held_by_the_child_of_a_process_that_is_gone {
-        broken_by: "sh -c 'exec 9>>/var/run/azure-vnet/azure-vnet-ipam.lock; flock 9; touch /run/is-locked; exec sleep 600' </dev/null >/dev/null 2>&1 & echo $! >/run/holder; until [ -e /run/is-locked ]; do sleep 0.05; done",
+        broken_by: "sh -c 'exec 9>>/var/run/azure-vnet/azure-vnet-ipam.lock; flock 9; touch /run/is-locked; exec sleep 600' </dev/null >/dev/null 2>&1 & echo $! >/run/holder; for n in {1..200}; do [ -e /run/is-locked ] && break; sleep 0.05; done; [ -e /run/is-locked ]",
         findings: &["lock"],
         add: Add::Fails,
         by_hand: "kill $(cat /run/holder)",
