@@ -397,6 +397,31 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_that_cannot_be_looked_at_may_have_the_address() {
+        let paths = Paths::new(None, "azure-vnet-ipam");
+        let own = namespace_id(&paths, "/proc/self/ns/net").unwrap();
+        let file = namespace_id(&paths, "/dev/null").unwrap();
+        let too_long = "x".repeat(5000);
+        for (path, id, expected) in [
+            (&*too_long, Some((4, 77)), true),
+            // It never was a namespace.
+            (&too_long, None, false),
+            ("/nowhere", Some((4, 77)), false),
+            ("/dev/null", file, false),
+            ("/proc/self/ns/net", own, false),
+        ] {
+            let last = NetNs {
+                path: path.into(),
+                id,
+                cookie: None,
+            };
+            let lo = "127.0.0.1".parse().unwrap();
+            let found = namespace_has(&paths, &last, lo, Duration::ZERO);
+            assert_eq!(found, expected, "{path:.30} {id:?}");
+        }
+    }
+
+    #[test]
     fn file_that_is_not_a_namespace_is_an_error() {
         let scanner = NetnsScanner::new(&Paths::new(None, "azure-vnet-ipam")).unwrap();
         assert!(scanner.scan(&File::open("/dev/null").unwrap()).is_err());

@@ -46,8 +46,8 @@ impl Ipam {
             let net = key.parse().ok().or_else(|| pool.subnet.net());
             let as_listed = listed
                 .iter_mut()
-                .find(|l| l.is_some_and(|l| Some(l.subnet.trunc()) == net));
-            let as_listed = as_listed.and_then(Option::take);
+                .find(|l| l.is_some_and(|l| Some(l.subnet.trunc()) == net))
+                .and_then(Option::take);
             if let Some(as_listed) = as_listed {
                 report.changed |= pool.follow(as_listed);
             }

@@ -241,8 +241,7 @@ fn print_pools(page: &mut Page, pools: &[PoolReport]) {
             ("interface", &*pool.interface),
         ];
         let unknown = pool.holders.iter().filter(|h| h.by.is_unknown());
-        let unlisted = pool.holders.iter();
-        let unlisted = unlisted.filter(|h| h.unlisted_seconds.is_some());
+        let unlisted_for = pool.holders.iter().filter_map(|h| h.unlisted_seconds);
         for (name, help, figure) in [
             ("", "All addresses of the pool.", pool.size),
             ("free_", "Addresses free to allocate.", count.free),
@@ -265,7 +264,7 @@ fn print_pools(page: &mut Page, pools: &[PoolReport]) {
             (
                 "unlisted_",
                 "Held addresses that the source no longer lists, so that Azure does not deliver to their pods.",
-                unlisted.count(),
+                unlisted_for.count(),
             ),
         ] {
             page.begin(&format!("pool_{name}addresses"), help);

@@ -93,7 +93,7 @@ impl Node {
     }
 
     /// The free addresses that the network namespaces of their last holders still have, as an ADD finds them.
-    pub fn withheld(&self, ipam: &Ipam) -> Taken {
+    pub fn taken(&self, ipam: &Ipam) -> Taken {
         let host = &self.context.node;
         let still_has = |last: &NetNs, address, ago| host.namespace_has(last, address, ago);
         Taken {

@@ -78,15 +78,9 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     let young = young(&state, &judged, node);
     let found = ReclaimReport::from_decisions(&events, done, young, &node.now);
     if done {
-        let freed = found.freed.iter().map(|judged| judged.holder.address);
-        let freed = freed.chain(found.freed_of_another_boot.iter().copied());
-        let mut record = OperationRecord {
-            verb: "reclaim".to_owned(),
-            addresses: freed.collect(),
-            ..OperationRecord::default()
-        };
-        record.add_reclaimed(events.iter().flat_map(Action::freed).collect());
-        record_operation(&node.context, record);
+        let judged = found.freed.iter().map(|judged| judged.holder.address);
+        let of_another_boot = found.freed_of_another_boot.iter().copied();
+        record_freed(judged.chain(of_another_boot).collect(), &events, node);
     }
     let print = || found.print(&node.screen, &node.program_as_root());
     args.format.output(0, &found, print)
@@ -133,17 +127,23 @@ pub fn reclaim_dead(node: &Node) -> Result<(), CommandError> {
     // Of trial runs since the last round.
     log::discard();
     let (_, actions) = free(node, &look)?;
-    let freed: Vec<_> = actions.iter().flat_map(Action::freed).collect();
-    if !freed.is_empty() {
-        let mut record = OperationRecord {
-            verb: "reclaim".to_owned(),
-            addresses: freed.iter().filter_map(|freed| freed.address).collect(),
-            ..OperationRecord::default()
-        };
-        record.add_reclaimed(freed);
-        record_operation(&node.context, record);
+    let freed = actions.iter().flat_map(Action::freed);
+    let addresses: Vec<IpAddr> = freed.filter_map(|freed| freed.address).collect();
+    if !addresses.is_empty() {
+        record_freed(addresses, &actions, node);
     }
     Ok(())
+}
+
+/// Adds what was freed to the list of operations.
+fn record_freed(addresses: Vec<IpAddr>, actions: &[Action], node: &Node) {
+    let mut record = OperationRecord {
+        verb: "reclaim".to_owned(),
+        addresses,
+        ..OperationRecord::default()
+    };
+    record.add_reclaimed(actions.iter().flat_map(Action::freed).collect());
+    record_operation(&node.context, record);
 }
 
 /// The number of addresses that are too young to be judged.

@@ -115,10 +115,9 @@ fn signs(address: IpAddr, held: &Held, ipam: &Ipam, evidence: &Evidence) -> Vec<
     match judgement.verdict {
         Verdict::Dead | Verdict::Suspect => Vec::new(),
         Verdict::Alive | Verdict::Undecided => {
-            let reasons = judgement.reasons.iter();
-            let reasons =
-                reasons.filter(|reason| !matches!(reason, Reason::Young(_) | Reason::Kept));
-            reasons.map(ToString::to_string).collect()
+            let is_sign = |reason: &&Reason| !matches!(reason, Reason::Young(_) | Reason::Kept);
+            let signs = judgement.reasons.iter().filter(is_sign);
+            signs.map(ToString::to_string).collect()
         }
     }
 }

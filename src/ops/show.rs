@@ -41,7 +41,7 @@ pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError
     let StateView { state, report, .. } = StateView::read(node)?;
     let ipam = state.ipam();
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-    let (conf, taken) = (&config.conf, node.withheld(ipam));
+    let (conf, taken) = (&config.conf, node.taken(ipam));
     let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let source = SourceReport::new(attempts, state.document.refreshed.as_ref(), &node.now);
     Ok(ShowReport::new(ipam, counts, report, source, &node.now))

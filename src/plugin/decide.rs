@@ -479,7 +479,7 @@ mod tests {
         with_pools,
     };
     use crate::ipam::{Evidence, Held, InUseBy, Usage};
-    use crate::source::{Attempts, AttemptsFile, Source};
+    use crate::source::{Attempts, Source};
     use crate::state::Loss;
 
     const NOW: Moment = Moment(100_000_000_000_000);
@@ -515,14 +515,7 @@ mod tests {
             failed,
             ..Attempts::default()
         };
-        Turn::new(found, "", None, now, Box::new(NoFile))
-    }
-
-    #[derive(Debug)]
-    struct NoFile;
-
-    impl AttemptsFile for NoFile {
-        fn write(&self, _: &Attempts) {}
+        Turn::of_trial(found, "", None, now)
     }
 
     fn decide_at(
@@ -534,40 +527,31 @@ mod tests {
         decide(state, wanted, known, NOW, host).unwrap().granted
     }
 
-    /// A host that has the first address.
-    #[derive(Debug)]
-    struct OnHost;
+    /// What the host and other network namespaces have.
+    #[derive(Debug, Default)]
+    struct TestHost {
+        on_host: BTreeSet<IpAddr>,
+        /// Whether the namespaces of the last holders still have all addresses.
+        is_withheld: bool,
+    }
 
-    impl Host for OnHost {
+    impl Host for TestHost {
         fn has(&self, address: IpAddr) -> bool {
-            self.all().contains(&address)
+            self.on_host.contains(&address)
         }
 
         fn all(&self) -> BTreeSet<IpAddr> {
-            [ip("10.0.0.4")].into()
+            self.on_host.clone()
         }
 
         fn namespace_has(&self, _: &NetNs, _: IpAddr, _: Duration) -> bool {
-            false
+            self.is_withheld
         }
     }
 
-    /// A host without these addresses.
-    #[derive(Debug)]
-    struct Nowhere;
-
-    impl Host for Nowhere {
-        fn has(&self, _: IpAddr) -> bool {
-            false
-        }
-
-        fn all(&self) -> BTreeSet<IpAddr> {
-            BTreeSet::new()
-        }
-
-        fn namespace_has(&self, _: &NetNs, _: IpAddr, _: Duration) -> bool {
-            false
-        }
+    /// A host that has no address of the pools.
+    fn nowhere() -> TestHost {
+        TestHost::default()
     }
 
     #[test]
@@ -645,15 +629,15 @@ mod tests {
             source: Source::Null.name(),
         });
         for pod in ["a", "b"] {
-            assert!(decide_at(&mut state, &wanted(pod), &known, &Nowhere).is_ok());
+            assert!(decide_at(&mut state, &wanted(pod), &known, &nowhere()).is_ok());
         }
-        let full = decide(&mut state, &wanted("c"), &known, NOW, &Nowhere);
+        let full = decide(&mut state, &wanted("c"), &known, NOW, &nowhere());
         assert!(matches!(full, Err(Need::NewerAnswer(_))), "{full:?}");
         known.has_timed_out = true;
-        let empty = decide(&mut State::default(), &wanted("a"), &known, NOW, &Nowhere);
+        let empty = decide(&mut State::default(), &wanted("a"), &known, NOW, &nowhere());
         assert!(matches!(empty, Err(Need::Answer(_))), "{empty:?}");
         known.answer = Some(Err("it does not answer".to_owned()));
-        let refused = decide_at(&mut State::default(), &wanted("a"), &known, &Nowhere);
+        let refused = decide_at(&mut State::default(), &wanted("a"), &known, &nowhere());
         let Err(Failure::Refused { source, .. }) = refused else {
             panic!("{refused:?}");
         };
@@ -667,11 +651,15 @@ mod tests {
     fn an_address_of_the_host_is_skipped() {
         let mut state = state();
         let (pod, known) = (wanted("pod"), without_look());
-        assert!(decide_at(&mut state, &pod, &known, &OnHost).is_ok());
+        let on_host = TestHost {
+            on_host: [ip("10.0.0.4")].into(),
+            ..TestHost::default()
+        };
+        assert!(decide_at(&mut state, &pod, &known, &on_host).is_ok());
         assert_eq!(holders(state.ipam()), "10.0.0.5=pod");
         // There is no other address.
         *state.ipam_mut() = with_pools(&[("10.0.0.0/24", 0, &["10.0.0.4"])]);
-        let refused = decide_at(&mut state, &pod, &known, &OnHost);
+        let refused = decide_at(&mut state, &pod, &known, &on_host);
         assert!(matches!(refused, Err(Failure::Refused { .. })));
     }
 
@@ -698,7 +686,7 @@ mod tests {
                 ..Loss::default()
             });
             let known = after_look(shows(used.as_slice()));
-            let _ = decide_at(&mut state, &pod, &known, &Nowhere);
+            let _ = decide_at(&mut state, &pod, &known, &nowhere());
             assert_eq!(holders(state.ipam()), expected, "{used:?}");
         }
     }
@@ -712,7 +700,7 @@ mod tests {
         let known = after_look(shows(&["10.0.0.4", "10.0.0.5"]));
         for must_save in [true, false] {
             state.must_save = false;
-            let refused = decide_at(&mut state, &wanted("pod"), &known, &Nowhere);
+            let refused = decide_at(&mut state, &wanted("pod"), &known, &nowhere());
             assert!(
                 matches!(refused, Err(Failure::Refused { .. })),
                 "{refused:?}"
@@ -738,7 +726,7 @@ mod tests {
                 azure_vnet,
                 ..Evidence::default()
             });
-            let _ = decide_at(&mut state, &wanted("pod"), &known, &Nowhere);
+            let _ = decide_at(&mut state, &wanted("pod"), &known, &nowhere());
             assert_eq!(holders(state.ipam()), expected);
         }
     }
@@ -765,24 +753,6 @@ mod tests {
         assert_eq!(find_conflicts(&ipam, &[renewed]), []);
     }
 
-    /// A host whose other network namespaces have every address.
-    #[derive(Debug)]
-    struct StillThere;
-
-    impl Host for StillThere {
-        fn has(&self, _: IpAddr) -> bool {
-            false
-        }
-
-        fn all(&self) -> BTreeSet<IpAddr> {
-            BTreeSet::new()
-        }
-
-        fn namespace_has(&self, _: &NetNs, _: IpAddr, _: Duration) -> bool {
-            true
-        }
-    }
-
     #[test]
     fn a_released_address_is_withheld_while_its_last_namespace_has_it() {
         let netns = |cookie| {
@@ -791,6 +761,10 @@ mod tests {
                 id: Some((4, 77)),
                 cookie: Some(cookie),
             })
+        };
+        let still_there = TestHost {
+            is_withheld: true,
+            ..TestHost::default()
         };
         let mut state = state();
         for record in state.ipam_mut().pools_mut().flat_map(|p| &mut p.records) {
@@ -801,10 +775,10 @@ mod tests {
             });
         }
         for (own, host, expected) in [
-            (None, &StillThere as &dyn Host, false),
-            (netns(8), &StillThere, false),
-            (netns(7), &StillThere, true),
-            (None, &Nowhere, true),
+            (None, &still_there, false),
+            (netns(8), &still_there, false),
+            (netns(7), &still_there, true),
+            (None, &nowhere(), true),
         ] {
             let wanted = Wanted {
                 netns: own,
@@ -821,7 +795,7 @@ mod tests {
         }
         let named = PoolSelector::Named("10.0.0.0/24".to_owned());
         let named = wanted_of("pod", named, Some("10.0.0.4"));
-        let refused = allocate_all(state.ipam_mut(), &named, NOW, &StillThere, &mut Vec::new());
+        let refused = allocate_all(state.ipam_mut(), &named, NOW, &still_there, &mut Vec::new());
         let in_use_by = InUseBy::LastSandbox;
         let address = ip("10.0.0.4");
         assert_eq!(refused, Err(Refusal::AddressInUse { address, in_use_by }));

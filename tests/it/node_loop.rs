@@ -320,7 +320,7 @@ fn dead_holders_lose_their_addresses_if_asked_for() {
         assert_eq!(held, expected, "{options:?}");
     }
     let events = node.run_line("events -o json").json();
-    let events = events.as_array().unwrap();
-    let reclaims = events.iter().filter(|event| event["verb"] == "reclaim");
+    let listed = events.as_array().unwrap().iter();
+    let reclaims = listed.filter(|event| event["verb"] == "reclaim");
     assert_eq!(reclaims.count(), 1, "{events:#?}");
 }

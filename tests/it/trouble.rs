@@ -60,9 +60,9 @@ fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
 
 #[test]
 fn secrets_of_the_url_are_left_out_everywhere() {
-    let (node, wire) = Node::with_wire("secrets", Reply::Xml(xml(5..9)));
+    let (node_with_url, wire) = Node::with_wire("secrets", Reply::Xml(xml(5..9)));
+    let node = node_with_url.env("AZURE_VNET_IPAM_QUERY_URL", "");
     let url = wire.url().replace("http://", "http://user:s3cret@") + "&sig=s3cret";
-    let node = node.env("AZURE_VNET_IPAM_QUERY_URL", "");
     let stdin = conf("1.0.0", json!({ "queryUrl": url }));
     let add = |id: &str| node.call("ADD", id).stdin(&*stdin).run();
     add("c1").success();

@@ -41,7 +41,7 @@ pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandErro
         now: &node.now,
         program: &node.program_as_root(),
         host: &host_addresses(node.paths()).unwrap_or_default(),
-        withheld: &node.withheld(state.ipam()).withheld,
+        withheld: &node.taken(state.ipam()).withheld,
     };
     let explanation = Explanation::new(&subject, &facts, events, state.report.clone());
     let status = u8::from(!explanation.is_known());

@@ -360,7 +360,7 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
     let view = records::NodeView {
         evidence: &inspection.evidence,
         host: &inspection.host,
-        withheld: &node.withheld(inspection.state.ipam()).withheld,
+        withheld: &node.taken(inspection.state.ipam()).withheld,
         last_holders: &inspection.last_holders,
         networks: &names.collect(),
         now: &node.now,

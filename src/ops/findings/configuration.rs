@@ -259,6 +259,7 @@ fn subnets(value: &Tree, found: &mut Vec<IpNet>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipam::Moment;
     use crate::ops::finding::Severity;
     use crate::ops::findings::tests::listed;
     use crate::ops::node_config::parse;
@@ -302,10 +303,7 @@ mod tests {
     #[test]
     fn subnets_of_state_and_source_are_known_but_not_that_of_all_addresses() {
         let mut ipam = Ipam::default();
-        ipam.merge(
-            &listed("10.1.0.0/16", &["10.1.0.6"]).inventory,
-            crate::ipam::Moment(1),
-        );
+        ipam.merge(&listed("10.1.0.0/16", &["10.1.0.6"]).inventory, Moment(1));
         let subnets = |answer: &str| {
             let known = known_subnets(&ipam, Some(&listed(answer, &[])));
             Vec::from_iter(known.iter().map(ToString::to_string))

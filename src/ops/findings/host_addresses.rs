@@ -50,6 +50,8 @@ pub enum Configurer {
     File(PathBuf),
     /// The address is on the loopback link: somebody put it there on purpose.
     Loopback,
+    /// Something that is not to be undone: the host needs the address ([`HostAddresses::is_own`]).
+    Own,
     /// None of the known ones.
     Unknown,
 }
@@ -72,15 +74,11 @@ impl HostAddresses {
                 });
             }
         }
-        let families = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
-        let routes = families.map(|family| Route::to_the_outside(family).ok().flatten());
+        let anywhere = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
+        let source = |to: IpAddr| Route::to_the_outside(to).ok().flatten()?.source;
         HostAddresses {
             entries,
-            sources: routes
-                .into_iter()
-                .flatten()
-                .filter_map(|r| r.source)
-                .collect(),
+            sources: anywhere.into_iter().filter_map(source).collect(),
             files: read_files(paths),
         }
     }
@@ -93,25 +91,21 @@ impl HostAddresses {
 
     /// Whether the address can be removed without taking other addresses or the default route along.
     pub fn may_be_removed(&self, entry: &HostEntry) -> bool {
-        let address = entry.net.addr();
-        if self.sources.contains(&address) || entry.link == LOOPBACK {
-            return false;
-        }
-        if entry.is_secondary {
-            return true;
-        }
         let is_of_subnet = |other: &HostEntry| other.net.trunc() == entry.net.trunc();
-        let leads_others = address.is_ipv4() && self.others(entry).any(is_of_subnet);
-        !self.is_own(entry) && !leads_others
+        let takes_others_along = entry.net.addr().is_ipv4()
+            && !entry.is_secondary
+            && self.others(entry).any(is_of_subnet);
+        entry.link != LOOPBACK && !self.is_own(entry) && !takes_others_along
     }
 
     /// Whether the host needs the address: its default route sends from it, or the link has no other one of the family.
-    pub fn is_own(&self, entry: &HostEntry) -> bool {
+    fn is_own(&self, entry: &HostEntry) -> bool {
         let address = entry.net.addr();
         let is_usable = |other: &HostEntry| {
             other.net.addr().is_ipv4() == address.is_ipv4() && !is_link_local(other.net.addr())
         };
-        self.sources.contains(&address) || !self.others(entry).any(is_usable)
+        let is_alone = !entry.is_secondary && !self.others(entry).any(is_usable);
+        self.sources.contains(&address) || is_alone
     }
 
     /// The other addresses of the same link.
@@ -121,11 +115,20 @@ impl HostAddresses {
         entries.filter(move |other| other.link == link && other.net != net)
     }
 
-    /// What configured an address.
+    /// What configured an address. cloud-init and cloud-netconfig can be told to leave only the host's own ones, so they are named for
+    /// those as well.
     pub fn configurer(&self, entry: &HostEntry) -> Configurer {
         if entry.link == LOOPBACK {
             return Configurer::Loopback;
         }
+        match self.find_configurer(entry) {
+            Configurer::File(_) | Configurer::Unknown if self.is_own(entry) => Configurer::Own,
+            found => found,
+        }
+    }
+
+    /// Looks through the files.
+    fn find_configurer(&self, entry: &HostEntry) -> Configurer {
         let address = entry.net.addr().to_string();
         let names_it = |file: &&NetworkFile| has_word(&file.text, &address);
         if let Some(file) = self.files.iter().find(names_it) {
@@ -218,6 +221,10 @@ impl Configurer {
             Configurer::Loopback => {
                 "if it is meant to be there, put it into ipam.exclude".to_owned()
             }
+            Configurer::Own => {
+                "it is the host's own address: have it listed as primary, or put it into ipam.exclude"
+                    .to_owned()
+            }
             Configurer::Unknown => {
                 "find out what configured it, so that it does not come back".to_owned()
             }
@@ -234,7 +241,10 @@ impl Configurer {
                 "sudo sed -i \"s/^CLOUD_NETCONFIG_MANAGE=.*/CLOUD_NETCONFIG_MANAGE='no'/\" {}",
                 path.display()
             )],
-            Configurer::File(_) | Configurer::Loopback | Configurer::Unknown => Vec::new(),
+            Configurer::File(_)
+            | Configurer::Loopback
+            | Configurer::Own
+            | Configurer::Unknown => Vec::new(),
         }
     }
 }
@@ -293,6 +303,9 @@ mod tests {
             text: text.to_owned(),
         };
         let host = HostAddresses {
+            entries: ["eth0", "eth1", "eth2"]
+                .map(|link| entry("10.1.0.4/16", link, false))
+                .into(),
             files: vec![
                 file(
                     "/etc/netplan/50-cloud-init.yaml",
@@ -336,5 +349,7 @@ mod tests {
                 "{net} {link}"
             );
         }
+        let only = entry("10.1.0.7/16", "eth3", false);
+        assert_eq!(host.configurer(&only), Configurer::Own);
     }
 }

@@ -11,11 +11,14 @@ const DEFAULT: usize = 110;
 /// Reads the limit of pods from the command line of a running kubelet, or else from its configuration. `None` where no kubelet is to be
 /// seen.
 pub fn max_pods(paths: &Paths) -> Option<usize> {
-    let processes = fs::read_dir(paths.processes()).ok()?.flatten();
-    let mut processes = processes.map(|entry| entry.path());
-    let kubelet = processes.find(|process| {
+    let is_kubelet = |process: &PathBuf| {
         read_text(&process.join("comm")).is_ok_and(|name| name.trim() == "kubelet")
-    })?;
+    };
+    let kubelet = fs::read_dir(paths.processes())
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(is_kubelet)?;
     let command_line = read_text(&kubelet.join("cmdline")).ok()?;
     let words: Vec<&str> = command_line.split('\0').collect();
     if let Some(given) = option(&words, "--max-pods") {
@@ -25,12 +28,9 @@ pub fn max_pods(paths: &Paths) -> Option<usize> {
     // The files in the folder override the file, the last one by name first.
     let mut files: Vec<PathBuf> = Vec::new();
     files.extend(option(&words, "--config").map(on_node));
-    files.extend(
-        option(&words, "--config-dir")
-            .map(on_node)
-            .iter()
-            .flat_map(|dir| list(dir)),
-    );
+    if let Some(folder) = option(&words, "--config-dir").map(on_node) {
+        files.extend(list(&folder));
+    }
     let configured = files
         .iter()
         .rev()
@@ -40,21 +40,20 @@ pub fn max_pods(paths: &Paths) -> Option<usize> {
 
 /// Lists the files of a folder that kubelet reads, by name.
 fn list(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let files = entries.map(|entry| entry.path());
     let is_read = |file: &PathBuf| file.extension().is_some_and(|end| end == "conf");
-    let mut files: Vec<PathBuf> = files.filter(is_read).collect();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_read).collect();
     files.sort_unstable();
     files
 }
 
 /// The value of an option, in either form.
 fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
         match word.strip_prefix(name) {
-            Some("") => return words.next().copied(),
-            Some(rest) if rest.starts_with('=') => return rest.get(1..),
+            Some("") => return rest.next().copied(),
+            Some(value) if value.starts_with('=') => return value.get(1..),
             _ => {}
         }
     }
@@ -63,17 +62,18 @@ fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
 
 /// Finds `maxPods` in a configuration in YAML or JSON: at the beginning of a line, or quoted.
 fn parse_max_pods(text: &str) -> Option<usize> {
-    let lines = text.lines().map(str::trim_start);
-    let mut lines = lines.filter(|line| !line.starts_with('#'));
-    let rest = lines.find_map(|line| {
-        let key = || line.split_once("\"maxPods\"").map(|(_, rest)| rest);
-        line.strip_prefix("maxPods").or_else(key)
-    })?;
-    let rest = rest.trim_start_matches(['"', '\'', ' ', ':', '\t']);
-    let end = rest
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(rest.len());
-    rest.get(..end)?.parse().ok()
+    let behind_key = |line| {
+        let quoted = || str::split_once(line, "\"maxPods\"").map(|(_, behind)| behind);
+        str::strip_prefix(line, "maxPods").or_else(quoted)
+    };
+    let value = text
+        .lines()
+        .map(str::trim_start)
+        .filter(|line| !line.starts_with('#'))
+        .find_map(behind_key)?
+        .trim_start_matches(['"', '\'', ' ', ':', '\t']);
+    let digits = value.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
 }
 
 #[cfg(test)]

@@ -314,8 +314,10 @@ fn withheld(address: IpAddr, free: &Free, ipam: &Ipam, view: &NodeView<'_>) -> F
     // A list of another program names it until its DEL succeeds, also without a network namespace.
     let lists = view.evidence.lists();
     let entries = || lists.iter().flat_map(|(_, list)| list.entries());
-    let named = entries().filter(|entry| entry.addresses.contains(&address));
-    let mut named: BTreeSet<&str> = named.map(|entry| entry.holder.container_id()).collect();
+    let mut named: BTreeSet<&str> = entries()
+        .filter(|entry| entry.addresses.contains(&address))
+        .map(|entry| entry.holder.container_id())
+        .collect();
     named.extend(view.last_holders.get(&address).map(Holder::container_id));
     named.remove("");
     // One interface of a running pod may have been released.
@@ -358,9 +360,6 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
     };
     let configurer = view.host.configurer(entry);
     let may_be_removed = view.host.may_be_removed(entry);
-    // What only this address connects would be cut off for good.
-    let is_own =
-        view.host.is_own(entry) && matches!(configurer, Configurer::File(_) | Configurer::Unknown);
     let cause = match configurer {
         Configurer::Loopback if !is_held => LOOPBACK,
         _ if !may_be_removed && !is_held => NEEDED,
@@ -369,14 +368,10 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
     let mut commands = configurer.commands();
     let mut remedy = configurer.remedy();
     let HostEntry { net, link, .. } = entry;
-    if is_own {
-        remedy =
-            "it is the host's own address: have it listed as primary, or put it into ipam.exclude"
-                .to_owned();
-    } else if may_be_removed {
+    if may_be_removed {
         remedy.push_str("; then remove it:");
         commands.push(format!("sudo ip address del {net} dev {link}"));
-    } else if configurer != Configurer::Loopback {
+    } else if !matches!(configurer, Configurer::Loopback | Configurer::Own) {
         remedy.push_str("; then restart the node: without it, the link would lose other addresses or the default route");
     }
     let finding = Finding::new(severity, FindingKind::OnHost, &cause, &remedy);

@@ -206,22 +206,22 @@ fn format_mac(mac: &str) -> String {
 fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let conf = &inspection.config.conf;
     let ipam = with_present_marks(node, inspection);
-    let taken = node.withheld(&ipam);
+    let taken = node.taken(&ipam);
     let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let mut found = Vec::new();
-    let mut addresses: BTreeMap<bool, usize> = BTreeMap::new();
+    let mut usable_by_family: BTreeMap<bool, usize> = BTreeMap::new();
     for ((_, key, pool), (_, count)) in ipam.pools().zip(counts) {
         let is_gone = inspection.matched().is_some_and(|m| !lists(m, key, pool));
         let retried = pool.retried_pod();
         found.push(usage(key, &count, retried.as_ref(), is_gone, &node.program));
         if !is_gone {
             let usable = count.held + count.free + count.cooldown + count.withheld;
-            *addresses.entry(pool.is_ipv6).or_default() += usable;
+            *usable_by_family.entry(pool.is_ipv6).or_default() += usable;
         }
     }
     // A pod needs an address of each family.
-    let addresses = addresses.into_values().filter(|count| *count > 0).min();
-    found.extend(too_few(addresses, kubelet::max_pods(node.paths())));
+    let fewest = usable_by_family.into_values().filter(|n| *n > 0).min();
+    found.extend(too_few(fewest, kubelet::max_pods(node.paths())));
     found
 }
 
@@ -261,10 +261,14 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     let listed = listed.flat_map(|matched| &matched.inventory.pools);
     let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
     let pools: BTreeMap<IpNet, (IpAddr, &str)> = stored.chain(listed).collect();
-    let configured = inspection.host.entries.iter();
-    let configured = configured.map(|entry| (&entry.net, &entry.link));
-    let is_prefix = |(net, _): &(&IpNet, &String)| net.prefix_len() < net.max_prefix_len();
-    let configured: Vec<_> = configured.filter(is_prefix).collect();
+    let is_prefix = |net: &IpNet| net.prefix_len() < net.max_prefix_len();
+    let configured: Vec<_> = inspection
+        .host
+        .entries
+        .iter()
+        .map(|entry| (&entry.net, &entry.link))
+        .filter(|(net, _)| is_prefix(net))
+        .collect();
     let mut found = Vec::new();
     // A range of the node is on no interface in particular, and its gateway may be here.
     for (subnet, (gateway, own)) in pools.into_iter().filter(|pool| !pool.1.1.is_empty()) {
@@ -337,11 +341,11 @@ fn usage(
 
 #[cfg(test)]
 mod tests {
-    use crate::ipam::Moment;
     use std::time::Duration;
 
     use super::*;
     use crate::cni::ServerUrl;
+    use crate::ipam::Moment;
     use crate::ops::finding::Severity;
     use crate::ops::findings::tests::listed;
     use crate::source::FetchError;

@@ -1,5 +1,6 @@
 //! The findings of a node that is made of values.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::check::{CheckReport, Prediction};
@@ -150,12 +151,17 @@ fn evidence() -> Evidence {
 }
 
 fn found(ipam: &Ipam) -> Vec<Finding> {
+    found_after_release(ipam, &BTreeMap::new())
+}
+
+/// The findings where these addresses are withheld, which these holders released last.
+fn found_after_release(ipam: &Ipam, withheld: &BTreeMap<IpAddr, Holder>) -> Vec<Finding> {
     let evidence = evidence();
     let view = NodeView {
         evidence: &evidence,
         host: &Default::default(),
-        withheld: &Default::default(),
-        last_holders: &Default::default(),
+        withheld: &withheld.keys().copied().collect(),
+        last_holders: withheld,
         networks: &Default::default(),
         now: &NOW,
         program: "azure-vnet-ipam",
@@ -199,6 +205,48 @@ fn an_unknown_holder_comes_with_what_uses_the_address() {
         .filter(|f| f.kind == FindingKind::UnknownHolder);
     let evidence = &unknown.next().unwrap().evidence;
     assert!(evidence.concat().contains("cni-5e5e"), "{evidence:?}");
+}
+
+#[test]
+fn a_sandbox_that_holds_something_else_is_not_to_be_ended() {
+    for (container, expected) in [
+        ("released", "sudo crictl rmp -f released"),
+        // It holds another address.
+        ("77aa01b2c3d4", "sudo crictl pods"),
+        // The cache lists it with another address.
+        ("3f2a91c04d7e", "sudo crictl pods"),
+        ("", "sudo crictl pods"),
+    ] {
+        let last = Holder::from_container_id(container);
+        let found = found_after_release(&ipam(), &[(ip("10.224.0.9"), last)].into());
+        let withheld: Vec<&Finding> = found
+            .iter()
+            .filter(|finding| finding.kind == FindingKind::Withheld)
+            .collect();
+        assert_eq!(withheld.len(), 1);
+        assert_eq!(withheld[0].commands, [expected], "{container}");
+    }
+}
+
+#[test]
+fn replaced_sandboxes_are_counted_by_container() {
+    let mut ipam = ipam();
+    let mut hold = |address: &str, container: &str, number: u64| {
+        let netns = (ALIVE.0, ALIVE.1 + number - 1);
+        let mut held = pod(container, "default/retried", netns, 60);
+        held.holder.number = number;
+        let pool = ipam.pools_mut().next().unwrap();
+        pool.record_mut(&ip(address)).unwrap().usage = Usage::Held(held);
+        found(&ipam)
+            .iter()
+            .filter(|finding| finding.kind == FindingKind::Replaced)
+            .count()
+    };
+    assert_eq!(hold("10.224.0.10", "first", 1), 0);
+    assert_eq!(hold("10.224.0.11", "first", 1), 0);
+    // A pod of both families has two addresses, and its last sandbox may be on its way out.
+    assert_eq!(hold("10.224.0.12", "second", 2), 0);
+    assert_eq!(hold("10.224.0.13", "third", 3), 3);
 }
 
 #[test]

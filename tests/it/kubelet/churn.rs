@@ -46,8 +46,8 @@ impl Churn {
     pub fn start_beside(lab: &Lab, pods: usize, others: &[&str]) -> Churn {
         let mut churn = Churn::new(1);
         churn.create(lab, pods);
-        let others = others.iter().map(|pod| (*pod).to_owned());
-        let all: BTreeSet<String> = churn.wanted.iter().cloned().chain(others).collect();
+        let mut all = churn.wanted.clone();
+        all.extend(others.iter().map(|pod| (*pod).to_owned()));
         lab.wait_for_pods_only(&all);
         churn
     }

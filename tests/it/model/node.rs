@@ -13,7 +13,7 @@ use std::time::Duration;
 use azure_vnet_ipam::evidence::Progress;
 use azure_vnet_ipam::ipam::{Candidate, Evidence, Inventory, Moment, NetNs};
 use azure_vnet_ipam::plugin::{Host, Node};
-use azure_vnet_ipam::source::{Attempts, AttemptsFile, MatchedListing, Source, SourceError, Turn};
+use azure_vnet_ipam::source::{Attempts, MatchedListing, Source, SourceError, Turn};
 use azure_vnet_ipam::state::{Files, HeldLock, LockError, ReadOutcome, StateFile, StoreError};
 
 /// The files on the disk.
@@ -304,14 +304,6 @@ impl Drop for MemoryLock<'_> {
     }
 }
 
-/// No other call on the node asks the source.
-#[derive(Debug)]
-struct NoFile;
-
-impl AttemptsFile for NoFile {
-    fn write(&self, _: &Attempts) {}
-}
-
 fn refused(why: &'static str) -> io::Error {
     io::Error::other(why)
 }
@@ -447,8 +439,8 @@ impl Node for MemoryNode {
             doubtful_since: self.0.doubtful_since,
             ..Attempts::default()
         };
-        let turn = Turn::new(found, "", boot_id, self.now(), Box::new(NoFile));
-        Ok(Some(turn))
+        // No other call on the node asks the source.
+        Ok(Some(Turn::of_trial(found, "", boot_id, self.now())))
     }
 
     fn query(&self, _: &Source, _: &Turn, _: Duration) -> Result<MatchedListing, SourceError> {
