@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::harness::wait::output;
 use crate::harness::{binary, package};
-use crate::privileged::run_again;
+use crate::privileged::{in_private_namespaces_with_all_processes, only_in, run_again};
 use examine::{assert_prediction, break_node, check, examine, stdout_of, try_command};
 
 /// One broken node.
@@ -522,7 +522,7 @@ broken_nodes! {
         broken_by: "rm /opt/cni/bin/bridge",
         findings: &["executable"],
         add: Add::Fails,
-        by_hand: "ln -s /bin/true /opt/cni/bin/bridge",
+        by_hand: "ln -s /run/broken-node/bridge /opt/cni/bin/bridge",
     }
     plugin_is_missing {
         broken_by: "rm /opt/cni/bin/azure-vnet-ipam",
@@ -540,7 +540,7 @@ broken_nodes! {
         broken_by: "rm /opt/cni/bin/azure-vnet-ipam /opt/cni/bin/bridge; $OURS check | grep 'cannot be seen from here'",
         findings: &["executable"],
         add: Add::Fails,
-        by_hand: "ln -s /bin/true /opt/cni/bin/bridge; cp $OURS /opt/cni/bin/azure-vnet-ipam",
+        by_hand: "ln -s /run/broken-node/bridge /opt/cni/bin/bridge; cp $OURS /opt/cni/bin/azure-vnet-ipam",
     }
     another_program_stands_in_the_place_of_the_plugin {
         broken_by: "cp /opt/cni/bin/azure-vnet-ipam /run/saved; cp --remove-destination /bin/true /opt/cni/bin/azure-vnet-ipam",
@@ -653,6 +653,48 @@ fn process_that_may_not_be_inspected_makes_the_look_incomplete() {
     let not_seen = report["notSeen"][0].as_str().unwrap();
     assert!(not_seen.contains("may not be inspected"), "{report:#}");
     assert_eq!(leaks(&report), 0, "{report:#}");
+}
+
+/// Three nodes on a machine without the folders of CNI: one after whose end nothing is to be done, one that is killed, and one
+/// whose parent is killed. Prints which folders are left. Prints nothing before all processes of the nodes have ended.
+const KILLED_NODES: &str = r#"
+    mount -t tmpfs none /mnt
+    for folder in /etc /opt /var/lib; do
+        mkdir -p "/mnt$folder/upper" "/mnt$folder/work"
+        mount -t overlay -o "lowerdir=$folder,upperdir=/mnt$folder/upper,workdir=/mnt$folder/work" none "$folder"
+    done
+    rm -rf /etc/cni /opt/cni /var/lib/cni
+    mkfifo /mnt/namespaces
+    exec 5<>/mnt/namespaces
+    # Whatever keeps a namespace: another mount namespace, a pod, a stopped process.
+    program='setsid unshare -m --propagation private sleep 600 & ip netns exec web-1 sleep 600 & kill -STOP $!
+        readlink /proc/self/ns/uts >&5; sleep 600'
+    "$1" healthy true
+    "$1" healthy bash -c "$program" &
+    node=$!
+    read -r first <&5
+    bash -c '"$1" healthy bash -c "$2"; true' bash "$1" "$program" &
+    parent=$!
+    read -r second <&5
+    kill -KILL $node $parent
+    for namespace in "$first" "$second"; do
+        until ! readlink /proc/[0-9]*/ns/uts | grep -qF "$namespace"; do sleep 0.05; done
+    done
+    ls -d /etc/cni /opt/cni /var/lib/cni 2>/dev/null || true
+"#;
+
+#[test]
+#[ignore = "needs root, unshare, iproute2, perl, setpriv and overlay mounts"]
+fn killed_nodes_leave_no_folders_and_no_processes() {
+    only_in!(in_private_namespaces_with_all_processes);
+    let mut left = Command::new("sh");
+    left.args(["-c", KILLED_NODES, "sh"]);
+    let left = output(
+        left.arg(package().join("tests/broken/node"))
+            .env("BIN", binary()),
+    );
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "", "{left:?}");
+    assert!(left.status.success(), "{left:?}");
 }
 
 #[test]
