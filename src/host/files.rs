@@ -12,7 +12,10 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Access, CWD, Mode, OFlags, StatVfs, StatVfsMountFlags, access, openat, statvfs};
+use rustix::fs::{
+    Access, AtFlags, CWD, Mode, OFlags, StatVfs, StatVfsMountFlags, StatxAttributes, StatxFlags,
+    access, openat, statvfs, statx,
+};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
 
@@ -268,6 +271,20 @@ pub fn write_refusal(path: &Path) -> Option<io::Error> {
     }
 }
 
+/// Returns why a file can be neither replaced nor removed; `None` when it can, or when nothing is
+/// there. It is immutable or append-only, or something is mounted on it.
+pub fn replace_refusal(path: &Path) -> Option<io::Error> {
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()).ok()?;
+    let has = |attribute| found.stx_attributes.intersects(attribute);
+    if has(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND) {
+        Some(Errno::PERM.into())
+    } else if has(StatxAttributes::MOUNT_ROOT) {
+        Some(Errno::BUSY.into())
+    } else {
+        None
+    }
+}
+
 /// Returns the system's words for an error, without the number that Rust appends.
 pub fn io_reason(error: &io::Error) -> String {
     let text = error.to_string();
@@ -275,6 +292,11 @@ pub fn io_reason(error: &io::Error) -> String {
         Some((reason, _)) => reason.to_lowercase(),
         None => text,
     }
+}
+
+/// Returns whether programs on the file system of this path must not be executed.
+pub fn is_noexec(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
 /// The free space of a file system.

@@ -24,6 +24,10 @@ pub struct Link {
     pub enslaved: bool,
     /// The number (netnsid) of the network namespace of its other end, where that is another one.
     pub peer_namespace: Option<u32>,
+    /// The hardware address that the device was made with, in the form of `mac`; empty where it has none.
+    pub permanent_mac: String,
+    /// The number of the bridge, or the like, whose port it is.
+    pub master: Option<u32>,
 }
 
 const IFF_LOOPBACK: u32 = 0x8;
@@ -76,8 +80,11 @@ pub fn links_named(paths: &Paths, names: &[String]) -> io::Result<Vec<Link>> {
 const INTERFACE_MESSAGE: usize = 16;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MASTER: u16 = 10;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_LINK_NETNSID: u16 = 37;
+/// Since Linux 5.6.
+const IFLA_PERM_ADDRESS: u16 = 54;
 
 fn from_kernel() -> io::Result<Vec<Link>> {
     Netlink::open()?.dump(netlink::GET_LINK, &link_request(), parse_link)
@@ -107,9 +114,9 @@ fn parse_link(message: &[u8]) -> Option<Link> {
     for (kind, value) in attributes(message.get(INTERFACE_MESSAGE..)?) {
         match kind {
             // The kernel reports six zeros for the loopback interface; the original, no address.
-            IFLA_ADDRESS if !loopback => {
-                link.mac = value.iter().map(|b| format!("{b:02x}")).collect();
-            }
+            IFLA_ADDRESS if !loopback => link.mac = hex(value),
+            IFLA_PERM_ADDRESS => link.permanent_mac = hex(value),
+            IFLA_MASTER => link.master = u32_at(value, 0),
             IFLA_IFNAME => {
                 let without_nul = value.strip_suffix(&[0]).unwrap_or(value);
                 link.name = String::from_utf8_lossy(without_nul).into_owned();
@@ -121,6 +128,10 @@ fn parse_link(message: &[u8]) -> Option<Link> {
         }
     }
     Some(link)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
@@ -151,6 +162,7 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
             enslaved: flags & IFF_SLAVE != 0,
             peer_namespace: None,
             name,
+            ..Link::default()
         });
     }
     Ok(links)

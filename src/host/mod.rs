@@ -15,16 +15,16 @@ mod stream_io;
 
 pub use clock::{Timestamp, boot_id, boot_now, shift_boot_clock, sleep_until, wall_now};
 pub use files::{
-    ReadOutcome, check_room, create_new, io_reason, open, overwrite, read_bounded,
-    read_bounded_with, read_no_link, read_text, read_up_to, replace, room, write_refusal,
+    ReadOutcome, check_room, create_new, io_reason, is_noexec, open, overwrite, read_bounded,
+    read_bounded_with, read_no_link, read_text, read_up_to, replace, replace_refusal, room,
+    write_refusal,
 };
 pub use flock::{LockOutcome, lock, lock_folder};
 pub use libc_calls::{exit_on_termination_signals, ignore_file_size_signal, stdout_was_closed};
 pub use links::{Link, links, links_named};
-pub use netns::{host_namespace_id, in_namespace, namespace_id, netns, netns_cookie};
+pub use netns::{host_namespace_id, namespace_id, netns, netns_cookie};
 pub use network::{
-    HostAddress, NetnsScanner, Route, host_addresses, host_has, host_routes, is_resolved,
-    namespace_has,
+    HostAddress, NetnsScanner, Route, host_addresses, host_has, host_routes, namespace_has,
 };
 pub use paths::Paths;
 pub use rotating_file::{RotatingFile, rotated_path};

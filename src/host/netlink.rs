@@ -17,7 +17,6 @@ use super::libc_calls::{CookieSource, read_cookie};
 pub(super) const GET_LINK: u16 = 18;
 pub(super) const GET_ADDRESS: u16 = 22;
 pub(super) const GET_ROUTE: u16 = 26;
-pub(super) const GET_NEIGHBOUR: u16 = 30;
 pub(super) const GET_NAMESPACE_ID: u16 = 90;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;

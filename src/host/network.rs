@@ -1,19 +1,18 @@
-//! Reads addresses, routes, neighbours, and network namespaces from the kernel.
+//! Reads addresses, routes, and network namespaces from the kernel.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
 use super::files::open;
-use super::netlink::{self, Netlink, attribute, attributes, u16_at, u32_at};
+use super::netlink::{self, Netlink, attribute, attributes, u32_at};
 use super::netns::{
     host_namespace_id, in_namespace, is_namespace, is_of_another_user_namespace, namespace_cookie,
     namespace_id, netns_cookie,
@@ -178,8 +177,6 @@ fn single_destination(message: &[u8]) -> Option<IpAddr> {
 pub struct Route {
     /// The gateway, unless the link leads there directly.
     pub gateway: Option<IpAddr>,
-    /// The kernel's number of the link.
-    pub link: u32,
     /// The address that it sends from.
     pub source: Option<IpAddr>,
 }
@@ -191,7 +188,6 @@ impl Route {
     /// # Errors
     /// The kernel does not answer.
     pub fn to_the_outside(like: IpAddr) -> io::Result<Option<Route>> {
-        const RTA_OIF: u16 = 4;
         const RTA_GATEWAY: u16 = 5;
         const RTA_PREFSRC: u16 = 7;
         // These addresses are reserved for documentation, so no host has them.
@@ -204,65 +200,16 @@ impl Route {
         };
         let mut route = Route {
             gateway: None,
-            link: 0,
             source: None,
         };
         for (kind, value) in attributes(message.get(ROUTE_MESSAGE..).unwrap_or_default()) {
             match kind {
                 RTA_GATEWAY => route.gateway = ip(value),
-                RTA_OIF => route.link = u32_at(value, 0).unwrap_or(0),
                 RTA_PREFSRC => route.source = ip(value),
                 _ => {}
             }
         }
         Ok(Some(route))
-    }
-}
-
-/// Returns whether the kernel knows the hardware address of a neighbour, or learns it within `wait`
-/// by ARP or neighbour discovery. `link` is the kernel's number of the link. Asks in the namespace
-/// of the calling thread.
-///
-/// # Errors
-/// The kernel does not answer.
-pub fn is_resolved(neighbour: IpAddr, link: u32, wait: Duration) -> io::Result<bool> {
-    /// The port of the discard protocol, where a datagram has no effect.
-    const DISCARD: u16 = 9;
-    /// NUD_INCOMPLETE, NUD_FAILED
-    const UNKNOWN: u16 = 0x01 | 0x20;
-    const NDA_DST: u16 = 1;
-    const LINK: usize = 4;
-    const STATE: usize = 8;
-    const LENGTH: usize = 12;
-    let mut destination = SocketAddr::new(neighbour, DISCARD);
-    if let SocketAddr::V6(v6) = &mut destination {
-        v6.set_scope_id(link);
-    }
-    let local = if destination.is_ipv4() {
-        "0.0.0.0:0"
-    } else {
-        "[::]:0"
-    };
-    // A datagram makes the kernel look for the neighbour, even one that cannot be sent.
-    let _ = UdpSocket::bind(local)?.send_to(&[], destination);
-    let netlink = Netlink::open()?;
-    let parse_resolved = |message: &[u8]| {
-        let is_neighbour = attributes(message.get(LENGTH..)?)
-            .any(|(kind, value)| kind == NDA_DST && ip(value) == Some(neighbour));
-        let is_on_link = u32_at(message, LINK)? == link;
-        let is_resolved = u16_at(message, STATE)? & UNKNOWN == 0;
-        (is_neighbour && is_on_link && is_resolved).then_some(())
-    };
-    let deadline = Instant::now() + wait;
-    loop {
-        let resolved = netlink.dump(netlink::GET_NEIGHBOUR, &[0; LENGTH], parse_resolved)?;
-        if !resolved.is_empty() {
-            return Ok(true);
-        }
-        if Instant::now() > deadline {
-            return Ok(false);
-        }
-        thread::sleep(Duration::from_millis(20));
     }
 }
 

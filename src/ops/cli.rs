@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use super::finding::Severity;
 use super::outcome::OutputFormat;
 use super::{help, version};
 use crate::cni::{NAME, NAME_V6};
@@ -113,9 +114,15 @@ pub struct CheckArgs {
     /// Also print what is as it should be, and every detail
     #[arg(long)]
     pub all: bool,
-    /// Also ask a pod's gateway and this host, from the pod
-    #[arg(long, value_name = "POD")]
-    pub reach: Option<String>,
+    /// Only findings as bad as error, warning or note
+    #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
+    pub severity: Option<Severity>,
+    /// Print nothing; the exit status tells
+    #[arg(long, conflicts_with = "all")]
+    pub quiet: bool,
+    /// The folder of the plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
     #[command(flatten)]
     pub format: OutputFormat,
 }

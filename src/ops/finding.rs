@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::Path;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::ops::held::HeldAddress;
@@ -34,7 +35,7 @@ pub struct Finding {
 }
 
 /// How bad a finding is, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Pods get no address, or may get a wrong one.
@@ -44,6 +45,7 @@ pub enum Severity {
     /// Nobody needs to act: it is harmless, or heals by itself.
     Note,
     /// It is as it should be.
+    #[value(skip)]
     Ok,
 }
 
@@ -93,8 +95,6 @@ kinds! {
     Source: "source", "source problem", "source problems";
     /// The interfaces that the source lists.
     Interface: "interface", "interface problem", "interface problems";
-    /// Whether a pod reaches its gateway and the host.
-    Reach: "reach", "pod without network", "pods without network";
     /// A pool of the state.
     Pool: "pool", "pool problem", "pool problems";
     /// An ADD would fail, for a reason that no other finding gives.
@@ -115,6 +115,8 @@ kinds! {
     Foreign: "foreign", "foreign address", "foreign addresses";
     /// The holder of a held address is unknown.
     UnknownHolder: "unknown-holder", "unknown holder", "unknown holders";
+    /// Files of the runtime's record of results that cannot be read.
+    Cache: "cache", "problem with the runtime's records", "problems with the runtime's records";
     /// The settings file.
     Settings: "settings", "settings problem", "settings problems";
     /// The log.
@@ -150,12 +152,12 @@ impl Finding {
 
     /// Creates the error of a folder that is read-only.
     pub fn read_only(kind: FindingKind, folder: &Path) -> Finding {
-        let folder = folder.display();
-        let text = format_args!("{folder} cannot be written");
+        let shown = folder.display();
+        let text = format_args!("{shown} cannot be written");
         let remedy =
             "find out why it is read-only (`dmesg` names disks that fail), then make it writable:";
-        let command = format!("sudo mount -o remount,rw \"$(findmnt -n -o TARGET -T {folder})\"");
-        let finding = Finding::error(kind, &text, &remedy).about(folder);
+        let command = remount("rw", folder);
+        let finding = Finding::error(kind, &text, &remedy).about(shown);
         finding.with_commands([command])
     }
 
@@ -201,6 +203,12 @@ impl Finding {
     pub fn is_problem(&self) -> bool {
         self.severity <= Severity::Warning
     }
+}
+
+/// The command that mounts the file system of a path again with an option. Of mounts on one place, the last one counts.
+pub fn remount(option: &str, path: &Path) -> String {
+    let path = path.display();
+    format!("sudo mount -o remount,{option} \"$(findmnt -n -o TARGET -T {path} | tail -n 1)\"")
 }
 
 /// Sorts findings: the worst first, then by kind, cause and subject. Addresses sort by value.

@@ -143,28 +143,29 @@ which they must run. Also decides, without changing anything, whether an ADD
 would succeed now, for each network configuration that names the plugin.
 
 With --all, also prints what was examined and found in order, and leaves nothing
-out of long lists. With --reach, asks from a pod's network namespace, for each
-of its addresses, whether its gateway has a hardware address (Azure's answers no
-ping) and whether this host answers a ping, for 2 s at most. POD is a pod's name
-or a part of it. Connections to the outside are not tried.
+out of long lists. With --severity, only findings that are at least as bad are
+printed and count for the exit status. With --quiet, only the exit status tells.
+--dir names the folder of the plugins, if the runtime does not use /opt/cni/bin.
 
-Takes no lock and changes nothing.
+To see whether a new state could be saved, creates, renames and removes an empty
+file beside the state. Takes no lock, and changes
+nothing else.
 
 Examples:
   # find problems
   {name} check
   # what was examined, too
   sudo {name} check --all
-  # a pod without network
-  sudo {name} check --reach default/web-1
+  # for cron: only what keeps pods from starting
+  sudo {name} check --quiet --severity error || echo 'run check'
   # for a monitoring agent
   {name} check --json >/tmp/findings.json \
       || echo 'look at the findings'
 
 Exit status:
   0  nothing is wrong, or there are only notes
-  1  there are warnings or errors
-  2  not everything could be examined, and there are no findings
+  1  there are warnings or errors; with --severity, findings as bad
+  2  not everything could be examined, and there are no such findings
 ";
 
 /// `explain`.

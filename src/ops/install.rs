@@ -162,16 +162,16 @@ impl Installation {
         let (kind, found) = self.look(node, &self.path)?;
         let (path, kept) = (self.path.display(), self.kept.display());
         let is_kept = match kind {
-            Kind::This => {
+            Kind::This if ask_version(&self.path).is_ok() => {
                 let text = format!("{LINE} is installed already as {path}.");
                 return Ok(self.outcome(true, false, text));
             }
             Kind::NotAFile => {
                 return Ok(self.refused(&format!("at {path} there is {found}; remove it")));
             }
-            Kind::Nothing | Kind::Ours => false,
+            Kind::Nothing | Kind::Ours | Kind::This => false,
             Kind::Other => match ask_version(&self.path) {
-                Ok(()) => true,
+                Ok(_) => true,
                 Err(_) if force => false,
                 Err(why) => {
                     return Ok(self.refused(&format!(

@@ -154,7 +154,7 @@ fn print_check(page: &mut Page, check: &CheckReport) {
     page.value(
         "last_check_status",
         "Exit status of the last check of node-loop: 0 nothing is wrong, 1 problems, 2 not everything could be examined.",
-        &check.status(),
+        &check.status(Severity::Warning),
     );
     page.value(
         "last_check_timestamp_seconds",

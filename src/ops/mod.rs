@@ -90,7 +90,7 @@ pub fn check_text(root: PathBuf) -> String {
     let paths = Paths::new(Some(root), crate::NAME);
     let mut node = Node::here(&paths, boot_now());
     node.screen = node.screen.bounded();
-    let report = CheckReport::new(&node, &Inspection::gather(&node));
+    let report = CheckReport::new(&node, &Inspection::gather(&node, None));
     report.print(&node.screen, &node.program, true)
 }
 

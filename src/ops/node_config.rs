@@ -44,8 +44,10 @@ pub struct NodeConfig {
 pub struct ConfFile {
     /// The path.
     pub path: PathBuf,
-    /// Why the file cannot be parsed, if it cannot.
+    /// Why runtimes refuse the file, if they do.
     pub error: Option<String>,
+    /// Whether it is a list of plugins, as the ending `.conflist` promises.
+    pub is_list: bool,
     /// The network's name, if it is a string.
     pub name: Option<String>,
     /// The CNI version, if it is a string.
@@ -116,6 +118,42 @@ impl NodeConfig {
 }
 
 impl ConfFile {
+    /// Why libcni, and with it every runtime, refuses the file under this path, if it does.
+    fn refusal(&self, path: &Path) -> Option<&'static str> {
+        let is_named_list = path.extension().is_some_and(|ending| ending == "conflist");
+        match (is_named_list, self.is_list) {
+            (true, false) => Some("it is a single plugin under the name of a list"),
+            (false, true) => Some("it is a list of plugins under the name of a single plugin"),
+            _ if self.plugins.is_empty() => Some("it has no plugins"),
+            _ if self.plugins.iter().any(|plugin| plugin.kind().is_empty()) => {
+                Some("one of its plugins has no type")
+            }
+            _ if self.name.as_deref().unwrap_or_default().is_empty() => Some("it has no name"),
+            _ => None,
+        }
+    }
+
+    /// The name of the file under which runtimes would accept it, if only that is wrong.
+    pub fn right_name(&self) -> Option<PathBuf> {
+        let is_named_list = self
+            .path
+            .extension()
+            .is_some_and(|ending| ending == "conflist");
+        // Of what cannot be parsed, it is unknown.
+        let is_parsed = self.is_list || self.name.is_some();
+        let ending = if self.is_list { "conflist" } else { "conf" };
+        (is_parsed && self.is_list != is_named_list).then(|| self.path.with_extension(ending))
+    }
+
+    /// Whether one of its plugins is Multus, which calls those of other networks.
+    pub fn has_delegates(&self) -> bool {
+        let mut plugins = self.plugins.iter();
+        plugins.any(|plugin| {
+            let keys = ["delegates", "clusterNetwork"];
+            keys.iter().any(|key| plugin.netconf.get(key).is_some())
+        })
+    }
+
     /// Whether one of its plugins is Multus, and calls those of another file.
     pub fn leads_to(&self, other: &ConfFile) -> bool {
         let plugins = self.plugins.iter();
@@ -242,29 +280,67 @@ fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let extension = path.extension().and_then(OsStr::to_str);
-        if matches!(extension, Some("conf" | "conflist" | "json")) {
+        // Runtimes skip folders, but not links to folders.
+        let is_folder = path.is_dir() && !path.is_symlink();
+        if has_known_ending(&path) && !is_folder {
             paths.push(path);
         }
     }
     paths.sort_unstable();
-    let read = |path: PathBuf| {
-        let parsed = match read_bounded(&path, LIMIT) {
-            Ok(ReadOutcome::Read(bytes)) => parse(&bytes),
-            Ok(ReadOutcome::Missing) => Err("it has gone meanwhile".to_owned()),
-            Ok(ReadOutcome::TooLarge) => Err(format!("it is larger than {LIMIT} bytes")),
-            Err(e) => Err(io_reason(&e)),
-        };
-        let unusable = |why| ConfFile {
-            error: Some(why),
-            ..ConfFile::default()
-        };
-        ConfFile {
-            path,
-            ..parsed.unwrap_or_else(unusable)
+    Ok(paths.into_iter().map(read_conf_file).collect())
+}
+
+/// Reads a file as runtimes do. Of one that they refuse, only the name of the network counts.
+fn read_conf_file(path: PathBuf) -> ConfFile {
+    let parsed = match read_bounded(&path, LIMIT) {
+        Ok(ReadOutcome::Read(bytes)) => parse(&bytes),
+        Ok(ReadOutcome::Missing) if path.is_symlink() => {
+            Err("it is a link that leads to no file".to_owned())
         }
+        Ok(ReadOutcome::Missing) => Err("it has gone meanwhile".to_owned()),
+        Ok(ReadOutcome::TooLarge) => Err(format!("it is larger than {LIMIT} bytes")),
+        Err(e) => Err(io_reason(&e)),
     };
-    Ok(paths.into_iter().map(read).collect())
+    let (file, error) = match parsed {
+        Ok(file) => {
+            let refusal = file.refusal(&path).map(str::to_owned);
+            (file, refusal)
+        }
+        Err(why) => (ConfFile::default(), Some(why)),
+    };
+    let plugins = match error {
+        None => file.plugins,
+        Some(_) => Vec::new(),
+    };
+    ConfFile {
+        path,
+        error,
+        plugins,
+        ..file
+    }
+}
+
+/// Lists the files of the folder that name a plugin for IPAM, and whose endings runtimes do not read.
+pub fn ignored_files(folder: &Path, name: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = paths
+        .filter(|path| !has_known_ending(path) && path.is_file())
+        .filter(|path| {
+            let Ok(ReadOutcome::Read(bytes)) = read_bounded(path, LIMIT) else {
+                return false;
+            };
+            let parsed = parse(&bytes);
+            parsed.is_ok_and(|file| file.plugins.iter().any(|plugin| plugin.uses_ipam(name)))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn has_known_ending(path: &Path) -> bool {
+    let ending = path.extension().and_then(OsStr::to_str);
+    matches!(ending, Some("conf" | "conflist" | "json"))
 }
 
 /// Parses a network configuration, whose path is left empty. A `.conf` counts as a list of one plugin.
@@ -282,6 +358,7 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
     let shared = ["name", "cniVersion"].map(|key| (key, whole.get(key).cloned()));
     let text = |key| whole.text_at(key).map(str::to_owned);
     let (name, cni_version) = (text("name"), text("cniVersion"));
+    let is_list = whole.get("plugins").is_some();
     let plugins = match whole.get("plugins") {
         Some(Tree::List(plugins)) => plugins.clone(),
         Some(_) => return Err("plugins must be a list".to_owned()),
@@ -307,6 +384,7 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
         plugins.extend(file.plugins);
     }
     Ok(ConfFile {
+        is_list,
         name,
         cni_version,
         plugins,

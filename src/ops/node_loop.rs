@@ -119,7 +119,8 @@ impl<'a> NodeLoop<'a> {
                 if self.args.reclaim && plugin.matches.is_some() {
                     problem = problem.or(reclaim::reclaim_dead(&node).err().map(|e| e.0));
                 }
-                let check = |_| CheckReport::new(&node, &Inspection::gather(&node));
+                let dir = self.args.dir.as_deref();
+                let check = |_| CheckReport::new(&node, &Inspection::gather(&node, dir));
                 plugin.last_check = plugin.matches.map(check);
             }
             self.reported.step("reclaim", &problem);

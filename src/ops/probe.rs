@@ -8,22 +8,36 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::host::{boot_now, io_reason, read_stream};
+use crate::host::{boot_now, io_reason, is_noexec, read_stream};
 
 /// The original answers at the latest when it has waited 10 s for its lock (contract section 4).
 const LIMIT: Duration = Duration::from_secs(12);
 /// An answer is a line.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Calls an executable with VERSION.
+/// Why an executable does not answer as a CNI plugin. The text continues a sentence that begins with its path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeError {
+    /// Programs on its file system must not be executed.
+    #[error("cannot be executed, as its file system is mounted with noexec")]
+    NoExec,
+    /// A process has it open for writing.
+    #[error("cannot be executed, as a process is writing it")]
+    Busy,
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Calls an executable with VERSION. Returns the CNI versions that it supports.
 ///
 /// # Errors
-/// It does not answer as a CNI plugin. The text says why, and continues a sentence that begins with its path.
-pub fn ask_version(executable: &Path) -> Result<(), String> {
+/// It does not answer as a CNI plugin.
+pub fn ask_version(executable: &Path) -> Result<Vec<String>, ProbeError> {
     ask_within(LIMIT, executable)
 }
 
-fn ask_within(limit: Duration, executable: &Path) -> Result<(), String> {
+fn ask_within(limit: Duration, executable: &Path) -> Result<Vec<String>, ProbeError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Answer {
@@ -41,22 +55,26 @@ fn ask_within(limit: Duration, executable: &Path) -> Result<(), String> {
     let (status, answer) = match answer {
         Ok(answer) => answer,
         Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-            return Err(format!(
-                "does not answer VERSION within {} s",
-                limit.as_secs()
-            ));
+            let seconds = limit.as_secs();
+            let why = format!("does not answer VERSION within {seconds} s");
+            return Err(ProbeError::Other(why));
         }
-        Err(e) => return Err(format!("does not answer VERSION: {}", io_reason(&e))),
+        Err(e) => {
+            let why = format!("does not answer VERSION: {}", io_reason(&e));
+            return Err(ProbeError::Other(why));
+        }
     };
     match serde_json::from_slice::<Answer>(&answer) {
-        Ok(answer) if status.success() && !answer.supported_versions.is_empty() => Ok(()),
+        Ok(answer) if status.success() && !answer.supported_versions.is_empty() => {
+            Ok(answer.supported_versions)
+        }
         _ => {
             let answer = String::from_utf8_lossy(&answer);
             let line = answer.lines().next().unwrap_or_default();
             let line: String = line.chars().take(200).collect();
-            Err(format!(
+            Err(ProbeError::Other(format!(
                 "does not answer VERSION as a CNI plugin does: {status}, output {line:?}"
-            ))
+            )))
         }
     }
 }
@@ -84,11 +102,13 @@ fn read_answer(child: &mut Child, limit: Duration) -> io::Result<(ExitStatus, Ve
     Ok((status, answer?))
 }
 
-fn describe_start_error(error: &io::Error, executable: &Path) -> String {
+fn describe_start_error(error: &io::Error, executable: &Path) -> ProbeError {
     let (reason, path) = (io_reason(error), executable.display());
     let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied if is_noexec(executable) => return ProbeError::NoExec,
+        io::ErrorKind::ExecutableFileBusy => return ProbeError::Busy,
         io::ErrorKind::PermissionDenied => format!(
-            "; it must have the mode of an executable, `findmnt -T {path} -o OPTIONS` must not have noexec, and a security module may forbid it"
+            "; it must have the mode of an executable, and a security module may forbid it: `ls -l {path}`, `dmesg`"
         ),
         _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
             "; it is damaged or was built for another machine than this, which `uname -m` tells"
@@ -96,7 +116,7 @@ fn describe_start_error(error: &io::Error, executable: &Path) -> String {
         }
         _ => String::new(),
     };
-    format!("cannot be executed: {reason}{remedy}")
+    ProbeError::Other(format!("cannot be executed: {reason}{remedy}"))
 }
 
 #[cfg(test)]
@@ -125,7 +145,7 @@ mod tests {
         folder
     }
 
-    fn ask(name: &str, script: &str) -> Result<(), String> {
+    fn ask(name: &str, script: &str) -> Result<Vec<String>, ProbeError> {
         let folder = folder_with_script(name, script);
         let asked = ask_within(Duration::from_secs(2), &folder.join("plugin"));
         fs::remove_dir_all(folder).unwrap();
@@ -135,7 +155,7 @@ mod tests {
     #[test]
     fn only_a_plugin_answers() {
         let good = format!("#!/bin/sh\n[ $CNI_COMMAND = VERSION ] && echo '{ANSWER}'\n");
-        assert_eq!(ask("good", &good), Ok(()));
+        assert_eq!(ask("good", &good), Ok(vec!["0.4.0".to_owned()]));
         for row in [
             "silent | #!/bin/sh | does not answer VERSION as a CNI plugin does",
             "none | #!/bin/sh\necho '{\"supportedVersions\":[]}' | does not answer VERSION as",
@@ -149,7 +169,7 @@ mod tests {
             let (name, rest) = row.split_once(" | ").unwrap();
             let (script, expected) = rest.split_once(" | ").unwrap();
             let script = script.replace("ANSWER", ANSWER) + "\n";
-            let found = ask(name, &script).unwrap_err();
+            let found = ask(name, &script).unwrap_err().to_string();
             assert!(found.starts_with(expected), "{name}: {found}");
         }
     }

@@ -286,7 +286,7 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
     let mut findings = records::findings((&BTreeSet::new(), ipam), &view);
     findings.extend(more);
     let add = Prediction {
-        succeeds: true,
+        succeeds: Some(true),
         ..Prediction::default()
     };
     CheckReport::of_findings(findings, Vec::new(), ipam, vec![add], &NOW)

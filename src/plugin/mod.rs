@@ -43,7 +43,7 @@ pub(crate) use node::note_moved_namespaces;
 pub use node::{Host, Node};
 pub use report::Action;
 pub(crate) use report::log_actions;
-pub(crate) use trial::{Trial, check_disk, lock_obstacle};
+pub(crate) use trial::{Trial, check_disk};
 
 /// Larger network configurations are refused (promise P9).
 pub const STDIN_LIMIT: usize = 1 << 20;

@@ -9,15 +9,17 @@
 
 use std::time::Duration;
 
+use rustix::process::geteuid;
+
 use super::context::Context;
 use super::decide::{allocate, candidates};
 use super::known::Look;
-use super::trial::{check_disk, lock_obstacle};
+use super::trial::check_disk;
 use crate::cni::{Call, WhenFull};
 use crate::failure::{Failure, message_with_remedy};
 use crate::ipam::{Inventory, Ipam, Refusal, Wanted, WantedAddress};
 use crate::source::Source;
-use crate::state::{Condition, State};
+use crate::state::{Condition, State, lock_obstacle};
 
 /// The most that the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -28,8 +30,9 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// Code 50 with the reason.
 pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     check_disk(context).map_err(|e| Failure::NotReady(e.to_string()))?;
-    if let Some(obstacle) = lock_obstacle(&context.paths) {
-        return Err(Failure::NotReady(obstacle.to_string()));
+    if let Some(obstacle) = lock_obstacle(&context.paths, geteuid().is_root()) {
+        let error = obstacle.into_error(&context.paths);
+        return Err(Failure::NotReady(error.to_string()));
     }
     let state = context
         .view()

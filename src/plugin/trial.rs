@@ -1,7 +1,6 @@
 //! Decides what an ADD would come to now, as an ADD decides it, but takes no lock and changes nothing.
 
 use std::time::Duration;
-use std::{fs, io};
 
 use super::add::original_stage;
 use super::context::Context;
@@ -9,10 +8,9 @@ use super::decide::{Decision, decide};
 use super::known::{Known, Look, Need};
 use crate::cni::Call;
 use crate::failure::Failure;
-use crate::host::{Paths, check_room, write_refusal};
 use crate::ipam::{Evidence, Grant, Moment, Wanted};
 use crate::source::{Attempts, FreshAnswer, MatchedListing, Source, Turn};
-use crate::state::{LockError, State, StateFile, StoreError};
+use crate::state::{State, StateFile, StoreError, check_save};
 
 /// What all trials of one moment are decided from, beside the state.
 #[derive(Debug)]
@@ -137,21 +135,6 @@ impl TrialResult {
     }
 }
 
-/// Returns why the lock could not be acquired even if nobody holds it.
-pub fn lock_obstacle(paths: &Paths) -> Option<LockError> {
-    let (folder, file) = (paths.lock_folder(), paths.lock_file());
-    let source = if fs::metadata(&folder).is_ok_and(|meta| !meta.is_dir()) {
-        io::ErrorKind::NotADirectory.into()
-    } else if fs::metadata(&file).is_ok_and(|meta| !meta.is_file()) {
-        io::ErrorKind::IsADirectory.into()
-    } else {
-        let opened = if file.exists() { &file } else { &folder };
-        // A user who may not write there is not who calls the plugin.
-        write_refusal(opened).filter(|e| e.kind() == io::ErrorKind::ReadOnlyFilesystem)?
-    };
-    Some(LockError::Io { path: file, source })
-}
-
 /// Checks that a state as long as the present one could be written now.
 ///
 /// # Errors
@@ -169,8 +152,5 @@ pub fn check_disk(context: &Context) -> Result<(), StoreError> {
 /// # Errors
 /// As [`check_disk`].
 fn check_writable(context: &Context, length: usize) -> Result<(), StoreError> {
-    let path = context.files().path(StateFile::State);
-    // The first call makes a folder that is missing.
-    let folder = path.ancestors().skip(1).find(|folder| folder.exists());
-    check_room(folder.unwrap_or(&path), length).map_err(StoreError::at("cannot write", &path))
+    check_save(&context.files().path(StateFile::State), length)
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::files::{Files, HeldLock, LockError, SaveOutcome, StateFile, StoreError};
 use super::lock::{LOCK_TEXT_LIMIT, holder};
+use super::obstacle::suffixed;
 use super::store::MODE;
 use crate::host::{
     self, LockOutcome, Paths, ReadOutcome, boot_now, create_new, open, read_bounded_with, wall_now,
@@ -150,7 +151,7 @@ impl Files for Paths {
             if let Some(time) = aside {
                 keep_aside(self, time);
             }
-            fs::rename(&new, &path).map_err(StoreError::at("cannot put in place", &new))?;
+            fs::rename(&new, &path).map_err(StoreError::at("cannot replace", &path))?;
             Ok(opened)
         });
         let replaced = replaced.map_err(|error| {
@@ -232,12 +233,6 @@ fn write_new(new: &Path, text: &[u8]) -> Result<File, StoreError> {
     file.sync_all()
         .map_err(StoreError::at("cannot flush", new))?;
     Ok(file)
-}
-
-fn suffixed(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// Lists the files beside `path` whose names begin with its own and whose remaining name `wanted` accepts.

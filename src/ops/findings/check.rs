@@ -7,22 +7,24 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::inspection::Inspection;
-use super::{configuration, executables, reach, records, source, storage};
+use super::{configuration, executables, records, source, storage};
 use crate::cni::{Call, CniError, CniVersion};
 use crate::failure::Failure;
+use crate::host::io_reason;
 use crate::ipam::{Evidence, EvidenceList, Ipam, Kernel, Refusal, Routes};
 use crate::ops::cli::CheckArgs;
 use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
 use crate::ops::held::held_records;
 use crate::ops::node::{Node, Now};
-use crate::ops::node_config::{ConfFile, Plugin};
+use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
 use crate::ops::outcome::{CommandError, CommandOutput};
-use crate::ops::screen::{Screen, Tint, first_few, format_age, pluralize};
-use crate::plugin::{Trial, lock_obstacle};
-use crate::state::{FORMAT, LockError, WAIT};
+use crate::ops::screen::{Screen, Tint, first_few, format_age, join_first, pluralize};
+use crate::plugin::Trial;
+use crate::state::{FORMAT, LockError, WAIT, lock_obstacle};
 
 /// The report of `check`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -50,19 +52,19 @@ pub struct CheckReport {
 /// # Errors
 /// The report cannot be printed as JSON.
 pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError> {
-    let inspection = Inspection::gather(node);
+    let inspection = Inspection::gather(node, args.dir.as_deref());
     let mut report = CheckReport::new(node, &inspection);
-    if let Some(pod) = &args.reach {
-        let reached = reach::examine(node, inspection.state.ipam(), pod)?;
-        report.findings.extend(reached);
+    if let Some(least) = args.severity {
+        report.findings.retain(|finding| finding.severity <= least);
         report.sum_up();
     }
-    let status = report.status();
+    let status = report.status(args.severity.unwrap_or(Severity::Warning));
+    if args.quiet {
+        let text = String::new();
+        return Ok(CommandOutput { text, status });
+    }
     if !args.all {
-        let is_asked = |f: &Finding| f.kind == FindingKind::Reach;
-        report
-            .findings
-            .retain(|f| f.severity != Severity::Ok || is_asked(f));
+        report.findings.retain(|f| f.severity != Severity::Ok);
     }
     let print = || report.print(&node.screen, &node.program, args.all);
     args.format.output(status, &report, print)
@@ -95,14 +97,14 @@ impl CheckReport {
             findings.retain(|finding| finding.kind != FindingKind::Source);
             let adds = adds.iter_mut();
             let hidden = adds.filter(|add| add.explained_by.contains(&FindingKind::Source));
-            hidden.for_each(|add| add.hidden_by = Some("in this container"));
+            hidden.for_each(|add| add.set_unknown("cannot be seen in this container".to_owned()));
         }
         findings.extend(explain_failures(&adds, &findings));
         if visibility.is_root {
             let commands = findings.iter_mut().flat_map(|f| &mut f.commands);
             commands.for_each(|command| *command = command.replace("sudo ", ""));
         }
-        let not_seen = not_seen(&inspection.evidence, &visibility);
+        let not_seen = not_seen(&inspection.evidence, &visibility, &node.now);
         CheckReport::of_findings(findings, not_seen, ipam, adds, &node.now)
     }
 
@@ -132,9 +134,12 @@ impl CheckReport {
         self.summary = summarize(&self.findings, self.not_seen.is_empty(), &self.adds);
     }
 
-    /// The exit status: 0 nothing or notes, 1 warnings or errors, 2 it could not look everywhere and found nothing.
-    pub fn status(&self) -> u8 {
-        let has_problem = self.findings.iter().any(Finding::is_problem);
+    /// The exit status: 0 nothing, 1 findings at least as bad as `least`, 2 it could not look everywhere and found nothing.
+    pub fn status(&self, least: Severity) -> u8 {
+        let has_problem = self
+            .findings
+            .iter()
+            .any(|finding| finding.severity <= least);
         match (has_problem, self.not_seen.is_empty()) {
             (true, _) => 1,
             (false, false) => 2,
@@ -297,8 +302,13 @@ fn summarize(findings: &[Finding], is_all_seen: bool, adds: &[Prediction]) -> St
 
 /// Whether new pods get addresses.
 fn describe_adds(adds: &[Prediction]) -> String {
-    let failing: Vec<&Prediction> = adds.iter().filter(|add| !add.succeeds).collect();
-    let Some(first) = failing.first() else {
+    let other: Vec<&Prediction> = adds
+        .iter()
+        .filter(|add| add.succeeds != Some(true))
+        .collect();
+    // What fails for certain comes first.
+    let failing = other.iter().find(|add| add.succeeds.is_some());
+    let Some(first) = failing.or(other.first()) else {
         return if adds.is_empty() {
             "no conflist asks for addresses".to_owned()
         } else {
@@ -306,15 +316,15 @@ fn describe_adds(adds: &[Prediction]) -> String {
         };
     };
     let mut which = "new pods".to_owned();
-    if failing.len() < adds.len() {
-        let networks: BTreeSet<&str> = failing.iter().map(|add| &*add.network).collect();
+    if other.len() < adds.len() {
+        let networks: BTreeSet<&str> = other.iter().map(|add| &*add.network).collect();
         let networks: Vec<&str> = networks.into_iter().collect();
         which.push_str(&format!(" of network {}", networks.join(", ")));
     }
-    match (first.waits, first.hidden_by) {
-        (_, Some(by)) => format!("whether {which} get addresses cannot be seen {by}"),
-        (true, _) => format!("{which} get no address yet"),
-        (false, _) => format!("{which} get no address"),
+    match (&first.unknown, first.waits) {
+        (Some(unknown), _) => format!("whether {which} get addresses {unknown}"),
+        (None, true) => format!("{which} get no address yet"),
+        (None, false) => format!("{which} get no address"),
     }
 }
 
@@ -394,7 +404,7 @@ fn is_same(one: &Ipam, other: &Ipam) -> bool {
 }
 
 /// What could not be checked. A user other than root is told once what is hidden.
-fn not_seen(evidence: &Evidence, visibility: &Visibility) -> Vec<String> {
+fn not_seen(evidence: &Evidence, visibility: &Visibility, now: &Now) -> Vec<String> {
     let mut all = Vec::new();
     if let (true, Some(why)) = (visibility.is_root, &evidence.kernel.incomplete) {
         all.push(format!(
@@ -404,11 +414,17 @@ fn not_seen(evidence: &Evidence, visibility: &Visibility) -> Vec<String> {
     for (name, list) in evidence.lists() {
         match list {
             EvidenceList::Unreadable(why) => all.push(format!("{name} ({why})")),
-            EvidenceList::Read { doubtful, .. } if !doubtful.is_empty() => {
-                let parts: Vec<_> = doubtful.iter().map(|part| &*part.name).collect();
-                all.push(format!("parts of {name} ({})", parts.join(", ")));
+            EvidenceList::Read { doubtful, .. } => {
+                // Others are damaged, which is a finding.
+                let half_written = doubtful
+                    .iter()
+                    .filter(|part| storage::may_be_half_written(part, now));
+                let parts = join_first(half_written.map(|part| part.name.clone()));
+                if !parts.is_empty() {
+                    all.push(format!("parts of {name} ({parts})"));
+                }
             }
-            EvidenceList::Read { .. } | EvidenceList::Absent => {}
+            EvidenceList::Absent => {}
         }
     }
     if let Routes::Unreadable(why) = &evidence.routes {
@@ -429,11 +445,13 @@ pub struct Prediction {
     pub conflist: String,
     /// The network's name.
     pub network: String,
-    /// Whether it would succeed.
-    pub succeeds: bool,
+    /// Whether it would succeed; `None` where that cannot be known.
+    pub succeeds: Option<bool>,
+    /// Why it cannot be known, in the words behind "whether new pods get addresses".
+    pub unknown: Option<String>,
     /// The addresses that it would get.
     pub addresses: Vec<IpNet>,
-    /// The CNI error code, if it would fail.
+    /// The CNI error code, if it would fail and the code is certain.
     pub code: Option<u8>,
     /// The message of the error.
     pub msg: Option<String>,
@@ -441,12 +459,29 @@ pub struct Prediction {
     pub details: Option<String>,
     /// Whether the failure ends by itself, and the runtime tries again.
     pub waits: bool,
-    /// Why it cannot be seen what an ADD would come to, if so.
-    #[serde(skip)]
-    pub hidden_by: Option<&'static str>,
     /// The kinds of findings of which one explains the failure.
     #[serde(skip)]
     pub explained_by: &'static [FindingKind],
+}
+
+impl Prediction {
+    /// An ADD that fails before this plugin is called, or after it has succeeded.
+    fn failed(mut self, msg: String, explained_by: &'static [FindingKind]) -> Prediction {
+        self.succeeds = Some(false);
+        self.msg = Some(msg);
+        self.explained_by = explained_by;
+        self
+    }
+
+    /// Takes back what was predicted.
+    fn set_unknown(&mut self, why: String) {
+        *self = Prediction {
+            conflist: std::mem::take(&mut self.conflist),
+            network: std::mem::take(&mut self.network),
+            unknown: Some(why),
+            ..Prediction::default()
+        };
+    }
 }
 
 /// Decides an ADD for each of these configurations, on the state in memory.
@@ -455,23 +490,30 @@ pub fn predict(node: &Node, inspection: &Inspection, trial: &Trial<'_>) -> Vec<P
     let predict = |(file, plugin)| predict_one(node, inspection, trial, file, plugin);
     let adds: Vec<_> = config.ours(paths.name()).map(predict).collect();
     match (&*adds, config.unusable().next()) {
-        ([], Some((path, why))) => vec![cannot_be_read(path, why)],
+        ([], Some((path, why))) => vec![refused_by_runtimes(config, path, why)],
         _ => adds,
     }
 }
 
-/// Only root may see what is decided.
-const WITHOUT_ROOT: &str = "without root";
+/// What cannot be decided by somebody who is not root.
+const WITHOUT_ROOT: &str = "cannot be seen without root";
+/// Why a file cannot be read that only this user may not read.
+const HIDDEN: &str = "permission denied";
 
-/// A file that no runtime can read: nothing is called.
-fn cannot_be_read(path: &Path, why: &str) -> Prediction {
-    Prediction {
+/// A file that no runtime can use: nothing is called.
+fn refused_by_runtimes(config: &NodeConfig, path: &Path, why: &str) -> Prediction {
+    let file = config.files.iter().find(|file| file.path == path);
+    let mut add = Prediction {
         conflist: path.display().to_string(),
-        msg: Some("the network configuration cannot be read".to_owned()),
-        hidden_by: (why == "permission denied").then_some(WITHOUT_ROOT),
-        explained_by: &[FindingKind::Conflist],
+        network: file.and_then(|file| file.name.clone()).unwrap_or_default(),
         ..Prediction::default()
+    };
+    if why == HIDDEN {
+        add.set_unknown(WITHOUT_ROOT.to_owned());
+        return add;
     }
+    let msg = "runtimes refuse the network configuration".to_owned();
+    add.failed(msg, &[FindingKind::Conflist])
 }
 
 fn predict_one(
@@ -486,27 +528,63 @@ fn predict_one(
         network: plugin.network().to_owned(),
         ..Prediction::default()
     };
-    if let Some(why) = inspection.executables.failure(file) {
-        add.msg = Some(why);
-        add.hidden_by = inspection.executables.hidden_by;
-        add.explained_by = &[FindingKind::Executable];
+    if let Some(why) = inspection.executables.unknown(file) {
+        add.set_unknown(why);
         return add;
     }
+    if let Some(why) = inspection.executables.failure(file) {
+        return add.failed(why, &[FindingKind::Executable]);
+    }
     match try_add(node, inspection, trial, plugin) {
-        Ok(addresses) => (add.succeeds, add.addresses) = (true, addresses),
+        Ok(addresses) => {
+            if let Some((_, why)) = storage::cache_obstacle(node.paths()) {
+                let msg = format!("the runtime cannot record the result: {}", io_reason(&why));
+                return add.failed(msg, &[FindingKind::Disk]);
+            }
+            (add.succeeds, add.addresses) = (Some(true), addresses);
+        }
         Err(failure) => {
             let CniError { code, msg, details } = failure.to_cni(&node.program);
-            (add.code, add.msg, add.details) = (Some(code as u8), Some(msg), Some(details));
-            add.explained_by = explanations(&failure);
+            (add.code, add.details) = (Some(code as u8), Some(details));
+            add = add.failed(msg, explanations(&failure));
             if let Failure::Refused { refusal, .. } = &failure {
                 add.waits = matches!(refusal, Refusal::Quarantined { .. });
-            } else if let Failure::Store { error, .. } = &failure {
-                let is_denied = error.source.kind() == io::ErrorKind::PermissionDenied;
-                add.hidden_by = is_denied.then_some(WITHOUT_ROOT);
+            } else if let Failure::Store { error, .. } = &failure
+                && error.source.kind() == io::ErrorKind::PermissionDenied
+                && !geteuid().is_root()
+            {
+                add.set_unknown(WITHOUT_ROOT.to_owned());
             }
         }
     }
+    match beyond_sight(inspection, file) {
+        Some(why) if add.succeeds == Some(true) => add.set_unknown(why),
+        // It fails in any case, but maybe before it comes to that.
+        Some(_) => add.code = None,
+        None => {}
+    }
     add
+}
+
+/// What else decides whether an ADD succeeds that the plugin itself lets succeed.
+fn beyond_sight(inspection: &Inspection, file: &ConfFile) -> Option<String> {
+    if let Some(path) = refused_before(&inspection.config, file) {
+        return Some(format!(
+            "is up to the runtime: containerd starts no pod because of {}, CRI-O skips that file",
+            path.display()
+        ));
+    }
+    let holder = inspection.lock_holder.as_ref()?;
+    let process = &holder.process;
+    let is_foreign = holder.is_foreign();
+    is_foreign.then(|| format!("depends on when {process} lets go of the lock"))
+}
+
+/// A file that runtimes refuse, and that containerd reads before this one.
+fn refused_before<'a>(config: &'a NodeConfig, file: &ConfFile) -> Option<&'a Path> {
+    let refused = config.unusable().filter(|(_, why)| *why != HIDDEN);
+    let mut refused = refused.map(|(path, _)| path);
+    refused.find(|path| *path < &*file.path)
 }
 
 /// Goes through an ADD in its order: the call, the lock, the state, the decision, the disk.
@@ -526,8 +604,8 @@ fn try_add(
             waited: WAIT,
         }));
     }
-    if let Some(error) = lock_obstacle(node.paths()) {
-        return Err(error.into());
+    if let Some(obstacle) = lock_obstacle(node.paths(), geteuid().is_root()) {
+        return Err(obstacle.into_error(node.paths()).into());
     }
     let grants = trial.allocate(&call).outcome?;
     Ok(grants.iter().map(|grant| grant.address).collect())
@@ -556,7 +634,7 @@ fn explanations(failure: &Failure) -> &'static [FindingKind] {
 /// Makes a finding of each failure that no other problem explains.
 pub fn explain_failures(adds: &[Prediction], findings: &[Finding]) -> Vec<Finding> {
     let mut problems = Vec::new();
-    let is_certain = |add: &&Prediction| !add.succeeds && add.hidden_by.is_none();
+    let is_certain = |add: &&Prediction| add.succeeds == Some(false);
     for add in adds.iter().filter(is_certain) {
         let explains = |f: &Finding| f.is_problem() && add.explained_by.contains(&f.kind);
         if findings.iter().any(explains) {
@@ -624,7 +702,7 @@ mod tests {
     fn the_verdict_names_networks_where_only_some_fail() {
         let add = |network: &str, succeeds| Prediction {
             network: network.to_owned(),
-            succeeds,
+            succeeds: Some(succeeds),
             ..Prediction::default()
         };
         let adds = [add("b", false), add("a", true)];

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use ipnet::IpNet;
 
@@ -12,9 +13,9 @@ use crate::codec::named_address;
 use crate::failure::Failure;
 use crate::host::Paths;
 use crate::ipam::Ipam;
-use crate::ops::finding::{Finding, FindingKind, Visibility};
+use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
 use crate::ops::node::Node;
-use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, Tree};
+use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, Tree, ignored_files};
 use crate::ops::screen::pluralize;
 use crate::source::{MatchedListing, parse_prefix};
 
@@ -62,16 +63,17 @@ fn conflists(
     const KIND: FindingKind = FindingKind::Conflist;
     let (name, folder) = (paths.name(), paths.conf_folder());
     let mut found = Vec::new();
+    let ours: Vec<_> = config.ours(name).collect();
     for (path, why) in config.unusable() {
         let shown = path.display().to_string();
         if !visibility.hides(&shown, why) {
-            let remedy = "runtimes cannot read it either: correct it or remove it";
-            found.push(Finding::error(KIND, &why, &remedy).about(shown));
+            let is_first = ours.first().is_none_or(|(file, _)| path < &*file.path);
+            let file = config.files.iter().find(|file| file.path == path);
+            found.push(refused(why, file, is_first).about(shown));
         }
     }
     // One that cannot be read may be the one that names this plugin.
     let is_known = config.unusable().next().is_none();
-    let ours: Vec<_> = config.ours(name).collect();
     for (file, plugin) in &ours {
         found.extend(conflist(file, plugin, config, paths));
     }
@@ -81,14 +83,23 @@ fn conflists(
         (_, None) if is_known && found.is_empty() => {
             let folder = folder.display();
             let text = format!("none in {folder} names {name}");
-            let remedy = format_args!(
-                "put one there whose ipam has \"type\": \"{name}\", if this node is to use it"
-            );
-            let finding = Finding::warning(KIND, &text, &remedy).about(&folder);
+            let ignored = ignored_files(&paths.conf_folder(), name);
+            let finding = match &*ignored {
+                [] => {
+                    let remedy = format_args!(
+                        "put one there whose ipam has \"type\": \"{name}\", if this node is to use it"
+                    );
+                    Finding::warning(KIND, &text, &remedy)
+                }
+                [first, ..] => not_read(&text, first),
+            };
+            let finding = finding.about(&folder);
             found.push(taken_over(finding, config.files.first(), held, name));
         }
         // Runtimes such as containerd only use the first configuration.
-        (Some(first), Some((file, _))) if !is_ours(first) && !first.leads_to(file) => {
+        (Some(first), Some((file, _)))
+            if !is_ours(first) && first.error.is_none() && !first.leads_to(file) =>
+        {
             let (shown, first) = (file.path.display(), first.path.display());
             let text = format_args!(
                 "{shown} is not the first by name, {first} is: many runtimes use that alone"
@@ -101,7 +112,59 @@ fn conflists(
         }
         _ => {}
     }
+    let mut others = ours.iter().skip_while(|(file, _)| is_same(file, &ours));
+    if let (Some((first, _)), Some((other, _))) = (ours.first(), others.next())
+        && !first.has_delegates()
+    {
+        let (first, other) = (first.path.display(), other.path.display());
+        let text = format_args!("{first} and {other} both name {name}");
+        let remedy = format_args!(
+            "no action needed if that is intended: containerd and CRI-O give pods the first network by name, of {first}, unless their own configuration names another"
+        );
+        found.push(Finding::note(KIND, &text, &remedy).about(&other));
+    }
     found
+}
+
+/// Whether a file is the first one of ours.
+fn is_same(file: &ConfFile, ours: &[(&ConfFile, &Plugin)]) -> bool {
+    ours.first()
+        .is_some_and(|(first, _)| first.path == file.path)
+}
+
+/// A file that runtimes refuse. `is_first` tells whether they read it before all of ours.
+fn refused(why: &str, file: Option<&ConfFile>, is_first: bool) -> Finding {
+    const KIND: FindingKind = FindingKind::Conflist;
+    let severity = if is_first {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    let rename = file.and_then(|file| Some((&file.path, file.right_name()?)));
+    let text = format_args!("runtimes refuse it: {why}");
+    match rename {
+        Some((from, to)) if !to.exists() => {
+            let (from, to) = (from.display(), to.display());
+            let remedy = "give it the ending that fits:";
+            let finding = Finding::new(severity, KIND, &text, &remedy);
+            finding.with_commands([format!("sudo mv {from} {to}")])
+        }
+        _ => {
+            let remedy = "correct it or remove it; containerd starts no pod because of a file that it reads first";
+            Finding::new(severity, KIND, &text, &remedy)
+        }
+    }
+}
+
+/// A configuration in a file whose ending runtimes do not read.
+fn not_read(text: &str, path: &Path) -> Finding {
+    let shown = path.display();
+    let text = format_args!("{text}, but {shown} does, whose ending runtimes do not read");
+    let plain = path.with_extension("");
+    let plain = plain.display();
+    let remedy = "if it is meant to be used, give it its ending back:";
+    let finding = Finding::warning(FindingKind::Conflist, &text, &remedy);
+    finding.with_commands([format!("sudo mv {shown} {plain}")])
 }
 
 /// Adds to a finding that pods still hold addresses, though another plugin makes new ones.
@@ -260,7 +323,6 @@ fn subnets(value: &Tree, found: &mut Vec<IpNet>) {
 mod tests {
     use super::*;
     use crate::ipam::Moment;
-    use crate::ops::finding::Severity;
     use crate::ops::findings::tests::listed;
     use crate::ops::node_config::parse;
 

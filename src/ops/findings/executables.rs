@@ -1,14 +1,17 @@
-//! The executables that runtimes call for our networks: whether they are there, and whether ours answers.
+//! The executables that runtimes call for our networks: whether they are there, speak the CNI version, and which plugin stands in the
+//! place of ours.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::host::Paths;
-use crate::ops::finding::{Finding, FindingKind};
+use crate::cni::CniVersion;
+use crate::ops::finding::{Finding, FindingKind, Severity, remount};
+use crate::ops::install::{self, Kind};
+use crate::ops::node::Node;
 use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
-use crate::ops::probe::ask_version;
+use crate::ops::probe::{ProbeError, ask_version};
 
 const KIND: FindingKind = FindingKind::Executable;
 
@@ -17,42 +20,141 @@ const KIND: FindingKind = FindingKind::Executable;
 pub struct Executables {
     folder: PathBuf,
     /// Why nothing follows from the folder, where it has none of them, not even a link.
-    pub hidden_by: Option<&'static str>,
-    /// Whether each can be used, by its name.
-    found: BTreeMap<String, Finding>,
+    hidden_by: Option<&'static str>,
+    /// The executables, by name.
+    found: BTreeMap<String, Executable>,
+    /// The plugins that do not speak the version of their network, by the path of its file.
+    mismatches: BTreeMap<PathBuf, Finding>,
+}
+
+/// One executable.
+#[derive(Debug)]
+struct Executable {
+    /// Whether it can be used.
+    finding: Finding,
+    /// The CNI versions that it supports; none where it does not say so.
+    versions: Vec<String>,
+    /// Whether it is another plugin in the place of this one.
+    is_replaced: bool,
+}
+
+/// How `check` names this program and its folder in commands.
+#[derive(Debug)]
+struct Commands<'a> {
+    node: &'a Node,
+    folder: &'a Path,
+}
+
+impl Commands<'_> {
+    /// The command that puts this program into its place.
+    fn install(&self, options: &str) -> String {
+        let program = self.node.program_as_root();
+        let dir = if self.folder == self.node.paths().plugin_folder() {
+            String::new()
+        } else {
+            format!(" --dir {}", self.folder.display())
+        };
+        format!("{program} install{dir}{options}")
+    }
 }
 
 impl Executables {
-    /// Looks at the executables, and calls ours with VERSION, which changes nothing.
-    pub fn look(paths: &Paths, config: &NodeConfig) -> Executables {
+    /// Looks at the executables in the folder, and calls each with VERSION, which changes nothing.
+    pub fn look(node: &Node, folder: PathBuf, config: &NodeConfig) -> Executables {
         let mut executables = Executables {
-            folder: paths.plugin_folder(),
+            folder,
             ..Executables::default()
         };
-        for (file, plugin) in config.ours(paths.name()) {
+        let folder = &executables.folder;
+        let commands = Commands { node, folder };
+        for (file, plugin) in config.ours(node.paths().name()) {
             let ours = our_kind(plugin);
             let kinds = file.plugins.iter().map(Plugin::kind).chain([ours]);
             for kind in kinds.filter(|kind| !kind.is_empty() && !kind.contains('/')) {
-                let path = executables.folder.join(kind);
-                let examined = || examine_one(&path, kind == ours);
+                let path = folder.join(kind);
+                let examined = || Executable::examine(&path, kind == ours, &commands);
                 let entry = executables.found.entry(kind.to_owned());
                 entry.or_insert_with(examined);
             }
         }
-        let is_there = |kind| executables.folder.join(kind).symlink_metadata().is_ok();
+        let is_there = |kind| folder.join(kind).symlink_metadata().is_ok();
         let kinds = &executables.found;
         let are_elsewhere = !kinds.is_empty() && !kinds.keys().any(is_there);
-        executables.hidden_by = are_elsewhere.then_some("from here: their plugins are elsewhere");
+        executables.hidden_by =
+            are_elsewhere.then_some("cannot be seen from here: their plugins are elsewhere");
+        for (file, _) in config.ours(node.paths().name()) {
+            if let Some(finding) = executables.mismatch(file) {
+                executables.mismatches.insert(file.path.clone(), finding);
+            }
+        }
         executables
+    }
+
+    /// Why it cannot be said what an ADD through the plugins of this file comes to.
+    pub fn unknown(&self, file: &ConfFile) -> Option<String> {
+        let other = self.of_file(file).find(|found| found.is_replaced);
+        let other = other.map(|found| {
+            let path = &found.finding.subject;
+            format!("is up to the other plugin that is installed as {path}")
+        });
+        self.hidden_by.map(str::to_owned).or(other)
     }
 
     /// Why an ADD through the plugins of this file fails, if one of their executables makes it fail.
     pub fn failure(&self, file: &ConfFile) -> Option<String> {
+        let unusable = self.of_file(file).map(|found| &found.finding);
+        let mut problems = unusable.chain(self.mismatches.get(&file.path));
+        let problem = problems.find(|finding| finding.severity == Severity::Error)?;
+        Some(problem.text.clone())
+    }
+
+    /// The executables of a file's plugins, and of ours.
+    fn of_file(&self, file: &ConfFile) -> impl Iterator<Item = &Executable> {
         let plugins = file.plugins.iter();
         let kinds = plugins.flat_map(|plugin| [plugin.kind(), our_kind(plugin)]);
-        let mut found = kinds.filter_map(|kind| self.found.get(kind));
-        let problem = found.find(|finding| finding.is_problem())?;
-        Some(problem.text.clone())
+        kinds.filter_map(|kind| self.found.get(kind))
+    }
+
+    /// The plugins of a file that do not speak its version, with the newest that all of them speak.
+    fn mismatch(&self, file: &ConfFile) -> Option<Finding> {
+        let version = file.cni_version.as_deref().filter(|v| !v.is_empty())?;
+        let known = |plugin: &Plugin| {
+            let found = self.found.get(plugin.kind())?;
+            let versions = &found.versions;
+            (!versions.is_empty()).then(|| (plugin.kind().to_owned(), versions))
+        };
+        let known: Vec<_> = file.plugins.iter().filter_map(known).collect();
+        let speaks = |versions: &[String], wanted: &str| versions.iter().any(|v| v == wanted);
+        let refusing = known
+            .iter()
+            .filter(|(_, versions)| !speaks(versions, version));
+        let refusing: Vec<&str> = refusing.map(|(kind, _)| &**kind).collect();
+        let first = refusing.first()?;
+        let newest = CniVersion::texts().into_iter().rev();
+        let common = newest.into_iter().find(|candidate| {
+            let mut versions = known.iter().map(|(_, versions)| versions);
+            versions.all(|versions| speaks(versions, candidate))
+        });
+        let path = file.path.display();
+        let names = refusing.join(", ");
+        let text = format!(
+            "{} speaks no CNI {version}, which {path} asks for, so every ADD of its network fails",
+            if refusing.len() == 1 { first } else { &*names }
+        );
+        let finding = match common {
+            Some(common) => {
+                let remedy = format!(
+                    "install a newer {names}, or ask for {common}, which all plugins of the file speak:"
+                );
+                let escaped = version.replace('.', "\\.");
+                let command = format!(
+                    "sudo sed -i 's/\"cniVersion\": *\"{escaped}\"/\"cniVersion\": \"{common}\"/' {path}"
+                );
+                Finding::error(KIND, &text, &remedy).with_commands([command])
+            }
+            None => Finding::error(KIND, &text, &format_args!("install a newer {names}")),
+        };
+        Some(finding.about(&path))
     }
 }
 
@@ -61,41 +163,138 @@ fn our_kind(plugin: &Plugin) -> &str {
     plugin.ipam_kind().unwrap_or(plugin.kind())
 }
 
-fn examine_one(path: &Path, is_ours: bool) -> Finding {
+impl Executable {
+    fn new(finding: Finding) -> Executable {
+        Executable {
+            finding,
+            versions: Vec::new(),
+            is_replaced: false,
+        }
+    }
+
+    fn examine(path: &Path, is_ours: bool, commands: &Commands<'_>) -> Executable {
+        let shown = path.display();
+        if let Some(finding) = unusable_file(path, is_ours, commands) {
+            return Executable::new(finding.about(&shown));
+        }
+        match ask_version(path) {
+            Ok(versions) => Executable {
+                versions,
+                ..Executable::answering(path, is_ours, commands)
+            },
+            Err(error) => {
+                let finding = unanswering(path, &error, is_ours, commands);
+                Executable::new(finding.about(&shown))
+            }
+        }
+    }
+
+    /// Judges a file that answers as a CNI plugin.
+    fn answering(path: &Path, is_ours: bool, commands: &Commands<'_>) -> Executable {
+        let shown = path.display();
+        if is_ours {
+            let looked = install::look(path, &commands.node.paths().own_executable());
+            if let Ok((Kind::Other, found)) = looked {
+                let text = format_args!(
+                    "{shown} is another plugin, so this program does not know what an ADD comes to"
+                );
+                let remedy = "if something replaced it, such as a new image of the node, put this program there again; the other plugin is kept beside it:";
+                let finding = Finding::warning(KIND, &text, &remedy).about(&shown);
+                let finding = finding.with_evidence(vec![format!("there is {found}")]);
+                return Executable {
+                    is_replaced: true,
+                    ..Executable::new(finding.with_commands([commands.install("")]))
+                };
+            }
+        }
+        if fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0) {
+            let text = format_args!("{shown} can be written by every user, and root executes it");
+            let finding = Finding::warning(KIND, &text, &"take that permission away:");
+            let finding = finding.with_commands([format!("sudo chmod o-w {shown}")]);
+            return Executable::new(finding.about(&shown));
+        }
+        Executable::new(Finding::ok(KIND, &format_args!("{shown} is there")))
+    }
+}
+
+/// The finding for a file that is missing or may not be executed.
+fn unusable_file(path: &Path, is_ours: bool, commands: &Commands<'_>) -> Option<Finding> {
     let shown = path.display();
-    let problem = |why: &str, remedy: &str| {
-        Finding::error(KIND, &format_args!("{shown} {why}"), &remedy).about(&shown)
-    };
     let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
         let why = if path.is_symlink() {
-            "is a link that leads to no file, so every ADD of its network fails"
+            "is a link that leads to no file"
         } else {
-            "does not exist, so every ADD of its network fails"
+            "does not exist"
         };
-        let remedy = "install that plugin, or correct the type in the network configuration";
-        return problem(why, remedy);
+        let text = format_args!("{shown} {why}, so every ADD of its network fails");
+        return Some(if is_ours {
+            let finding = Finding::error(KIND, &text, &"put this program there:");
+            let force = if path.is_symlink() { " --force" } else { "" };
+            finding.with_commands([commands.install(force)])
+        } else {
+            let remedy = "install that plugin, or correct the type in the network configuration";
+            Finding::error(KIND, &text, &remedy)
+        });
     };
     let mode = meta.permissions().mode() & 0o7777;
     if mode & 0o111 == 0 {
-        let why = format!("is not executable, mode {mode:04o}");
-        let finding = problem(&why, "make it executable:");
-        return finding.with_commands([format!("sudo chmod 755 {shown}")]);
+        let text = format_args!("{shown} is not executable, mode {mode:04o}");
+        let finding = Finding::error(KIND, &text, &"make it executable:");
+        return Some(finding.with_commands([format!("sudo chmod 755 {shown}")]));
     }
-    if is_ours && let Err(why) = ask_version(path) {
-        let remedy = "another program stands there, or it is damaged: install this plugin again";
-        return problem(&why, remedy);
-    }
-    Finding::ok(KIND, &format_args!("{shown} is there"))
+    None
+}
+
+/// The finding for a file that does not answer as a CNI plugin.
+fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, commands: &Commands<'_>) -> Finding {
+    let shown = path.display();
+    let text = format_args!("{shown} {error}");
+    let (remedy, command) = match (error, is_ours) {
+        (ProbeError::NoExec, _) => (
+            "every ADD fails; allow programs to be executed there:",
+            remount("exec", path),
+        ),
+        (ProbeError::Busy, true) => (
+            "every ADD fails until the process has closed it; to put a whole file in its place:",
+            commands.install(" --force"),
+        ),
+        (ProbeError::Busy, false) => (
+            "every ADD fails until the process has closed it; this shows which one it is:",
+            format!("sudo find /proc/[0-9]*/fd -lname {shown}"),
+        ),
+        (ProbeError::Other(_), true) => (
+            "another program stands there, or it is damaged; put this program there, without keeping that file:",
+            commands.install(" --force"),
+        ),
+        (ProbeError::Other(_), false) => {
+            let remedy =
+                "whether it works cannot be seen; if pods do not start, install that plugin again";
+            return Finding::warning(KIND, &text, &remedy);
+        }
+    };
+    Finding::error(KIND, &text, &remedy).with_commands([command])
 }
 
 /// Makes the findings about them.
 pub fn examine(executables: &Executables) -> Vec<Finding> {
+    let folder = executables.folder.display();
     if executables.hidden_by.is_some() {
         let names: Vec<&str> = executables.found.keys().map(String::as_str).collect();
-        let (names, folder) = (names.join(", "), executables.folder.display());
+        let names = names.join(", ");
         let text = format_args!("{folder} has none of the plugins {names}");
-        let remedy = "install them there, unless the runtime looks for plugins in another folder";
+        let remedy = "if the runtime looks for plugins in another folder, name it with `check --dir`; if not, install them";
         return vec![Finding::warning(KIND, &text, &remedy).about(&folder)];
     }
-    executables.found.values().cloned().collect()
+    let found = executables.found.values().map(|found| &found.finding);
+    let mut findings: Vec<Finding> = found
+        .chain(executables.mismatches.values())
+        .cloned()
+        .collect();
+    let is_open = |meta: fs::Metadata| meta.permissions().mode() & 0o002 != 0;
+    if !executables.found.is_empty() && fs::metadata(&executables.folder).is_ok_and(is_open) {
+        let text = format_args!("every user can replace plugins in {folder}, which root executes");
+        let finding = Finding::warning(KIND, &text, &"take that permission away:").about(&folder);
+        findings.push(finding.with_commands([format!("sudo chmod o-w {folder}")]));
+    }
+    findings
 }

@@ -1,5 +1,6 @@
 //! The addresses of the host itself: which of them can be removed without harm, and what configured them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -7,14 +8,17 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 
 use crate::host::{Paths, Route, host_addresses, links, read_text};
+use crate::ipam::{Ipam, Record};
 
 /// The addresses of the host, in the kernel's order, and the files that may configure them.
 #[derive(Debug, Default)]
 pub struct HostAddresses {
     /// The addresses.
     pub entries: Vec<HostEntry>,
-    /// The addresses that the host sends from by its default routes.
-    pub sources: Vec<IpAddr>,
+    /// The addresses that the host sends from by its default routes, and the gateways of these.
+    pub needed: Vec<IpAddr>,
+    /// The addresses of pools, which are to leave the host.
+    pub of_pools: BTreeSet<IpAddr>,
     /// The files that configure links.
     pub files: Vec<NetworkFile>,
 }
@@ -58,7 +62,7 @@ pub enum Configurer {
 
 impl HostAddresses {
     /// Reads them; none where the kernel does not answer, or the node is not this one.
-    pub fn read(paths: &Paths) -> HostAddresses {
+    pub fn read(paths: &Paths, ipam: &Ipam) -> HostAddresses {
         let addresses = host_addresses(paths).unwrap_or_default();
         let links = links(paths).unwrap_or_default();
         let mut entries = Vec::new();
@@ -75,10 +79,15 @@ impl HostAddresses {
             }
         }
         let anywhere = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
-        let source = |to: IpAddr| Route::to_the_outside(to).ok().flatten()?.source;
+        let routes = anywhere.map(|to| Route::to_the_outside(to).ok().flatten());
+        let routes = routes.into_iter().flatten();
         HostAddresses {
             entries,
-            sources: anywhere.into_iter().filter_map(source).collect(),
+            needed: routes
+                .flat_map(|route| [route.source, route.gateway])
+                .flatten()
+                .collect(),
+            of_pools: ipam.records().map(Record::address).collect(),
             files: read_files(paths),
         }
     }
@@ -98,14 +107,22 @@ impl HostAddresses {
         entry.link != LOOPBACK && !self.is_own(entry) && !takes_others_along
     }
 
-    /// Whether the host needs the address: its default route sends from it, or the link has no other one of the family.
+    /// Whether the host needs the address: its default route sends from it or reaches its gateway by it, or the link has no other one of
+    /// the family. An address of a pool is no other one, as it is to be removed as well.
     fn is_own(&self, entry: &HostEntry) -> bool {
         let address = entry.net.addr();
-        let is_usable = |other: &HostEntry| {
-            other.net.addr().is_ipv4() == address.is_ipv4() && !is_link_local(other.net.addr())
+        let stays = |other: &HostEntry| {
+            let other = other.net.addr();
+            other.is_ipv4() == address.is_ipv4()
+                && !is_link_local(other)
+                && !self.of_pools.contains(&other)
         };
-        let is_alone = !entry.is_secondary && !self.others(entry).any(is_usable);
-        self.sources.contains(&address) || is_alone
+        let is_alone = !entry.is_secondary && !self.others(entry).any(stays);
+        let is_of_subnet = |other: &HostEntry| other.net.trunc() == entry.net.trunc();
+        let connects = !self.others(entry).any(is_of_subnet);
+        let is_needed =
+            |needed: &IpAddr| *needed == address || (connects && entry.net.contains(needed));
+        self.needed.iter().any(is_needed) || is_alone
     }
 
     /// The other addresses of the same link.
@@ -276,8 +293,17 @@ mod tests {
                 entry("fd00::6/64", "eth1", false),
                 entry("fd01::6/64", "eth2", false),
                 entry("fe80::1/64", "eth2", false),
+                // Both are of pools, and nothing else is on the link.
+                entry("10.7.0.5/16", "eth3", false),
+                entry("10.7.0.6/17", "eth3", false),
+                // It connects the link with the gateway.
+                entry("10.9.0.5/16", "eth4", false),
+                entry("10.10.0.5/16", "eth4", false),
             ],
-            sources: vec!["10.1.0.4".parse().unwrap()],
+            needed: ["10.1.0.4", "10.1.0.1", "10.9.0.1"]
+                .map(|a| a.parse().unwrap())
+                .into(),
+            of_pools: ["10.7.0.5", "10.7.0.6"].map(|a| a.parse().unwrap()).into(),
             files: Vec::new(),
         };
         let removable: Vec<_> = host
@@ -286,14 +312,22 @@ mod tests {
             .filter(|entry| !is_link_local(entry.net.addr()) && host.may_be_removed(entry))
             .map(|entry| entry.net.addr().to_string())
             .collect();
-        assert_eq!(removable, ["10.1.0.6", "10.2.0.5", "fd00::5", "fd00::6"]);
+        assert_eq!(
+            removable,
+            ["10.1.0.6", "10.2.0.5", "fd00::5", "fd00::6", "10.10.0.5"]
+        );
         let own: Vec<_> = host
             .entries
             .iter()
             .filter(|entry| !is_link_local(entry.net.addr()) && host.is_own(entry))
             .map(|entry| entry.net.addr().to_string())
             .collect();
-        assert_eq!(own, ["10.1.0.4", "10.3.0.5", "fd01::6"]);
+        assert_eq!(
+            own,
+            [
+                "10.1.0.4", "10.3.0.5", "fd01::6", "10.7.0.5", "10.7.0.6", "10.9.0.5"
+            ]
+        );
     }
 
     #[test]

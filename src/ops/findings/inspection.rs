@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
 use super::executables::Executables;
 use super::host_addresses::HostAddresses;
-use crate::cni::{CallError, Verb};
+use crate::cni::{CallError, NAME, Verb};
 use crate::failure::message_with_remedy;
 use crate::host::{boot_now, read_text};
 use crate::ipam::{Evidence, Holder, Moment};
@@ -54,15 +55,17 @@ pub struct SourceAnswer {
 }
 
 impl Inspection {
-    /// Collects the data. Takes no lock and changes nothing.
-    pub fn gather(node: &Node) -> Inspection {
+    /// Collects the data. Takes no lock and changes nothing. `plugin_folder` is where runtimes look for plugins, if not in the usual
+    /// folder.
+    pub fn gather(node: &Node, plugin_folder: Option<&Path>) -> Inspection {
         let state = StateView::load(node);
         let limit = time_limit(state.ipam().pools().next().is_some());
         let before = held_records(state.ipam())
             .map(|(_, _, record, _)| record.address())
             .collect();
         let config = NodeConfig::read(node.paths());
-        let executables = Executables::look(node.paths(), &config);
+        let folder = plugin_folder.map_or_else(|| node.paths().plugin_folder(), Path::to_owned);
+        let executables = Executables::look(node, folder, &config);
         let overrides = &node.context.source_overrides;
         let source = Source::from_config(&config.conf, overrides, node.paths());
         let source = source.map(|source| {
@@ -82,7 +85,7 @@ impl Inspection {
         Inspection {
             held_before: before,
             last_holders: read_last_holders(node),
-            host: HostAddresses::read(node.paths()),
+            host: HostAddresses::read(node.paths(), state.ipam()),
             state,
             source,
             evidence,
@@ -159,6 +162,15 @@ impl LockingProcess {
     /// Whether the next call would wait for the lock until it times out.
     pub fn is_stuck(&self) -> bool {
         self.is_stopped || self.age.is_none_or(|age| age > WAIT)
+    }
+
+    /// Whether it is no call of a plugin, and has the lock for longer than a call: nobody knows when it lets go.
+    pub fn is_foreign(&self) -> bool {
+        /// A call of a plugin is faster.
+        const CALL: Duration = Duration::from_secs(2);
+        // Of both plugins, as the kernel cuts a name behind 15 characters.
+        let is_call = self.process.name.as_deref().is_none_or(|name| name == NAME);
+        !is_call && self.age.is_some_and(|age| age > CALL)
     }
 }
 

@@ -6,7 +6,6 @@ mod executables;
 pub mod host_addresses;
 pub mod inspection;
 mod kubelet;
-mod reach;
 pub mod records;
 mod source;
 mod storage;

@@ -221,24 +221,38 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     let several = holders.iter().filter(|(_, all)| all.len() > 1);
     twice.extend(several.map(|(address, _)| address));
     let finding = |address: IpAddr| {
-        let mut all = holders.get(&address).into_iter().flatten();
+        let all = holders.get(&address).map_or(&[][..], Vec::as_slice);
         let claim = |h: &HeldAddress| format!("held by {} in pool {}", h.describe_holder(), h.pool);
-        let claims = all.clone().map(claim);
-        let text = "more than one attachment has this address";
-        let remedy = "find out which pod answers, and delete the others: nothing else ends this; recreated pods get another address";
+        let claims = all.iter().map(claim);
+        let text = "more than one attachment has this address, so both may lose packets";
         Finding {
             evidence: claims.chain(describe_uses(address, evidence)).collect(),
-            holder: all.next().cloned(),
-            ..Finding::error(FindingKind::Duplicate, &text, &remedy).about(address)
+            holder: all.first().cloned(),
+            ..Finding::error(FindingKind::Duplicate, &text, &end_of_duplicate(all)).about(address)
         }
     };
     twice.into_iter().map(finding).collect()
 }
 
+/// What ends a duplicate. The pods that must go break, so this is a last resort.
+fn end_of_duplicate(holders: &[HeldAddress]) -> String {
+    let rightful = match holders {
+        [only] if !only.by.is_unknown() => {
+            let holder = only.describe_holder();
+            format!("{holder} is the rightful holder, so leave it alone")
+        }
+        _ => "the state does not name one rightful holder, so find out which pod answers, and leave that one alone"
+            .to_owned(),
+    };
+    format!(
+        "{rightful}; only the end of the others helps, which ends their connections: delete them as a last resort, and they get other addresses when they are recreated"
+    )
+}
+
 /// An address that the source took from a running pod.
 fn unlisted(holder: &HeldAddress) -> Finding {
     let cause = "held, but the source no longer lists it: Azure does not deliver to the pod";
-    let remedy = "assign the addresses to the network interface in Azure again, or delete the pods: recreated, they get other addresses";
+    let remedy = "assign the addresses to the network interface in Azure again; as a last resort delete the pods, which ends their connections: recreated, they get other addresses";
     let since = holder.unlisted_seconds.map(|seconds| {
         let age = format_age(Duration::from_secs(seconds));
         format!("not listed for {age}")
@@ -404,7 +418,7 @@ fn never_listed(
     let Some(net) = pool.net(key).filter(|net| net.prefix_len() > 0) else {
         return Vec::new();
     };
-    let remedy = "find out what gave it to the pod: another IPAM plugin, or Azure removed it from the network interface meanwhile; Azure delivers nothing to it, so the pod needs another address, which it gets when it is recreated";
+    let remedy = "find out what gave it to the pod: another IPAM plugin, or Azure removed it from the network interface meanwhile; Azure delivers nothing to it, so the pod needs another address; as a last resort delete it: recreated, it gets one";
     let text = format_args!(
         "a pod has this address of {key}, which the source does not list for this node"
     );

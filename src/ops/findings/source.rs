@@ -163,7 +163,12 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
             let stored: BTreeSet<&str> = stored.map(|(_, _, pool)| &*pool.if_name).collect();
             let was_it = |link: &&Link| stored.contains(&*link.name) || links.len() == 1;
             let candidates: Vec<&Link> = links.iter().filter(was_it).collect();
+            // A device that was made with another address is not the one that Azure means.
+            let may_have_been = |link: &Link| {
+                link.permanent_mac.is_empty() || format_mac(&link.permanent_mac) == listed
+            };
             if let ([_], [only], []) = (macs, &*candidates, &*matched.link_names())
+                && may_have_been(only)
                 && !listed.starts_with('"')
             {
                 let link = &only.name;
@@ -251,7 +256,8 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
         "the gateway of the virtual network is on this host, so pods do not reach Azure through it";
     const TWO_LINKS: &str =
         "two links of this host lead to the subnet, and one of them not to Azure";
-    const REMEDY: &str = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods; then remove what is left over:";
+    const IN_USE: &str = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods one after another, which ends their connections; the address can be removed when no pod is left on the link";
+    const LEFT_OVER: &str = "usually the main plugin was bridge, with isGateway; no pod is left on the link, so remove the address:";
     let stored = inspection.state.ipam().pools();
     let stored = stored.filter_map(|(_, key, pool)| {
         let net = pool.net(key)?;
@@ -262,6 +268,14 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
     let pools: BTreeMap<IpNet, (IpAddr, &str)> = stored.chain(listed).collect();
     let is_prefix = |net: &IpNet| net.prefix_len() < net.max_prefix_len();
+    // Links that cannot be listed may have some.
+    let all_links = links(paths).ok();
+    let has_ports = |name: &String| {
+        all_links.as_ref().is_none_or(|links| {
+            let bridge = links.iter().find(|link| link.name == *name);
+            bridge.is_some_and(|bridge| links.iter().any(|link| link.master == Some(bridge.index)))
+        })
+    };
     let configured: Vec<_> = inspection
         .host
         .entries
@@ -285,8 +299,14 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
             } else {
                 continue;
             };
-            let finding = Finding::error(FindingKind::Interface, &cause, &REMEDY).about(net);
-            let finding = finding.with_commands([format!("sudo ip address del {net} dev {link}")]);
+            let (remedy, command) = if has_ports(link) {
+                (IN_USE, None)
+            } else {
+                let command = format!("sudo ip address del {net} dev {link}");
+                (LEFT_OVER, Some(command))
+            };
+            let finding = Finding::error(FindingKind::Interface, &cause, &remedy).about(net);
+            let finding = finding.with_commands(command);
             found.push(Finding { cause, ..finding });
         }
     }

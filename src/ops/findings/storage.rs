@@ -1,27 +1,43 @@
 //! What a call needs to save: the state, the disk that it is on, the lock, and the log.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::geteuid;
 
 use super::inspection::{Inspection, LockingProcess};
-use crate::host::{check_room, io_reason, read_text, room, write_refusal};
+use crate::host::{Paths, check_room, io_reason, read_text, room, write_refusal};
+use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::install::{Kind as Installed, look};
-use crate::ops::node::Node;
-use crate::ops::screen::{format_age, join_first};
+use crate::ops::node::{Node, Now};
+use crate::ops::screen::{format_age, join_first, pluralize};
 use crate::plugin::check_disk;
-use crate::state::{MODE, Origin, State, StoreError, WAIT, set_aside_before};
+use crate::state::{
+    LockObstacle, MODE, Origin, State, StoreError, WAIT, check_replace, lock_obstacle,
+    set_aside_before,
+};
 
 /// Examines all of it.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
     let mut found = state(node, inspection, visibility);
     found.extend(state_folder(node, visibility));
-    found.extend(lock(node, inspection.lock_holder.as_ref()));
+    found.extend(lock(
+        node,
+        inspection.lock_holder.as_ref(),
+        visibility.is_root,
+    ));
     let log = node.paths().log();
     found.push(log_file(&log, visibility.is_root));
     found.extend(log_folder(&folder_of(&log), visibility));
+    if inspection.config.ours(node.paths().name()).next().is_some() {
+        found.extend(cache_folder(node.paths(), visibility));
+    }
+    found.extend(cache_files(&inspection.evidence, node));
     found
 }
 
@@ -49,7 +65,7 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
         looked.is_ok_and(|(kind, _)| matches!(kind, Installed::This | Installed::Ours))
     };
     found.extend(writer(&inspection.state.state, is_ours));
-    found.extend(backup(&node.paths().backup(), visibility.is_root));
+    found.extend(backup(&node.paths().backup()));
     if let Some(quarantine) = report.quarantine() {
         let remedy = "no action needed: the runtime tries again, and running pods are not affected";
         found.push(Finding::warning(Kind::State, &quarantine, &remedy).about(path.display()));
@@ -73,32 +89,44 @@ fn state_file(path: &Path, mode: u32, bytes: u64) -> Finding {
     Finding::note(Kind::State, &text, &remedy)
 }
 
-/// Why root may not write the file. A folder that cannot be written either is a matter of its disk.
-fn refusal(path: &Path, is_root: bool) -> Option<io::Error> {
-    let is_judged = is_root && write_refusal(&folder_of(path)).is_none();
-    write_refusal(path).filter(|_| is_judged)
+/// The backup, if it cannot be replaced.
+fn backup(path: &Path) -> Option<Finding> {
+    let other_kind = || {
+        let error = StoreError::at("cannot replace", path);
+        is_other_kind(path, Metadata::is_file).then(|| error(io::ErrorKind::IsADirectory.into()))
+    };
+    // A folder that cannot be written either is a matter of its disk.
+    write_refusal(&folder_of(path)).map_or(Some(()), |_| None)?;
+    let error = check_replace(path).err().or_else(other_kind)?;
+    let (what, commands) = obstacle(&error.path, &error.source);
+    let text = format_args!(
+        "{what}, so the backup cannot be replaced: without it, new pods wait for 30 s after the state is lost"
+    );
+    let remedy = "take it away, and the next save writes a new backup:";
+    let finding = Finding::warning(Kind::State, &text, &remedy).about(path.display());
+    Some(finding.with_commands(commands))
 }
 
-/// The backup, if it cannot be replaced.
-fn backup(path: &Path, is_root: bool) -> Option<Finding> {
-    let refusal = refusal(path, is_root);
-    if refusal.is_none() && !is_other_kind(path, Metadata::is_file) {
-        return None;
-    }
+/// Describes why a path cannot be written or replaced, with the commands that take it out of the way.
+fn obstacle(path: &Path, error: &io::Error) -> (String, Vec<String>) {
     let shown = path.display();
-    let text = format_args!(
-        "{shown} cannot be replaced: without it, new pods wait for 30 s after the state is lost"
-    );
-    let remedy = "take it away, and the next save writes a new one:";
-    let finding = Finding::warning(Kind::State, &text, &remedy).about(&shown);
-    let commands = match refusal.map(|error| error.kind()) {
-        Some(io::ErrorKind::ReadOnlyFilesystem) => vec![format!("sudo umount {shown}")],
-        _ => vec![
-            format!("sudo chattr -i {shown}"),
-            format!("sudo mv {shown} {shown}.old"),
-        ],
+    let (what, command) = match error.kind() {
+        io::ErrorKind::IsADirectory => ("is not a file", format!("sudo mv {shown} {shown}.old")),
+        io::ErrorKind::NotADirectory => ("is not a folder", format!("sudo mv {shown} {shown}.old")),
+        io::ErrorKind::ResourceBusy => ("is a mount point", format!("sudo umount {shown}")),
+        _ if error.raw_os_error() == Some(libc::EPERM) => (
+            "is immutable or append-only",
+            format!("sudo chattr -i -a {shown}"),
+        ),
+        _ => {
+            let why = format!("{shown} cannot be written: {}", io_reason(error));
+            let commands = vec![format!(
+                "ls -ld {shown}; lsattr -d {shown}; findmnt -T {shown}"
+            )];
+            return (why, commands);
+        }
     };
-    Some(finding.with_commands(commands))
+    (format!("{shown} {what}"), vec![command])
 }
 
 /// Which plugin wrote the state last. `is_ours` tells whether the runtime calls this program.
@@ -142,7 +170,12 @@ fn set_aside(aside: &str, path: &Path) -> Finding {
 fn state_folder(node: &Node, visibility: &mut Visibility) -> Option<Finding> {
     let folder = folder_of(&node.paths().state());
     let shown = folder.display().to_string();
-    let Err(StoreError { source: error, .. }) = check_disk(&node.context) else {
+    let Err(StoreError {
+        path,
+        source: error,
+        ..
+    }) = check_disk(&node.context)
+    else {
         let text = format_args!("{shown} has room for a new state");
         return Some(Finding::ok(Kind::Disk, &text));
     };
@@ -162,10 +195,10 @@ fn state_folder(node: &Node, visibility: &mut Visibility) -> Option<Finding> {
             finding.with_commands([format!("sudo du -xah {shown}/ | sort -h | tail")])
         }
         _ => {
-            let text = format_args!("a new state cannot be written to {shown}: {why}");
-            let remedy = "make it a folder that root may write:";
-            let finding = Finding::error(Kind::Disk, &text, &remedy);
-            finding.with_commands([format!("sudo ls -ld {shown}")])
+            let (what, commands) = obstacle(&path, &error);
+            let text = format_args!("{what}, so no state can be saved");
+            let remedy = "make it writable, or take it away:";
+            Finding::error(Kind::Disk, &text, &remedy).with_commands(commands)
         }
     };
     Some(finding.about(&shown).with_evidence(evidence))
@@ -185,25 +218,19 @@ fn is_other_kind(path: &Path, is_kind: fn(&Metadata) -> bool) -> bool {
 }
 
 /// The lock and its folder. The lock is judged from the kernel's list, and never taken.
-fn lock(node: &Node, holder: Option<&LockingProcess>) -> Vec<Finding> {
-    let (folder, file) = (node.paths().lock_folder(), node.paths().lock_file());
-    let is_read_only = |error: io::Error| error.kind() == io::ErrorKind::ReadOnlyFilesystem;
+fn lock(node: &Node, holder: Option<&LockingProcess>, is_root: bool) -> Vec<Finding> {
+    let file = node.paths().lock_file();
     let mut found = Vec::new();
-    if is_other_kind(&folder, Metadata::is_dir) {
-        let folder = folder.display();
-        let text = format_args!("{folder} is not a folder");
-        let remedy = "remove it; the next call creates the folder:";
-        let finding = Finding::error(Kind::Lock, &text, &remedy).about(&folder);
-        found.push(finding.with_commands([format!("sudo rm {folder}")]));
-    } else if write_refusal(&folder).is_some_and(is_read_only) {
-        found.push(Finding::read_only(Kind::Lock, &folder));
-    }
-    if is_other_kind(&file, Metadata::is_file) {
-        let file = file.display();
-        let text = format_args!("{file} is not a file");
-        let remedy = "move it away; the next call creates the file:";
-        let finding = Finding::error(Kind::Lock, &text, &remedy).about(&file);
-        found.push(finding.with_commands([format!("sudo mv {file} {file}.old")]));
+    if let Some(LockObstacle { path, source }) = lock_obstacle(node.paths(), is_root) {
+        found.push(if source.kind() == io::ErrorKind::ReadOnlyFilesystem {
+            Finding::read_only(Kind::Lock, &path)
+        } else {
+            let (what, commands) = obstacle(&path, &source);
+            let text = format_args!("{what}, so no call can take the lock");
+            let remedy = "take it away, or make it writable; the next call makes what is missing:";
+            let finding = Finding::error(Kind::Lock, &text, &remedy).about(path.display());
+            finding.with_commands(commands)
+        });
     }
     found.push(match holder {
         Some(holder) => held(holder, &file),
@@ -226,8 +253,15 @@ fn held(holder: &LockingProcess, file: &Path) -> Finding {
         None => "is gone or cannot be seen from here, or a child of it".to_owned(),
     };
     let text = format_args!("{process}, which {since}, holds it");
-    if !holder.is_stuck() {
+    if !holder.is_stuck() && !holder.is_foreign() {
         return Finding::ok(Kind::Lock, &text);
+    }
+    if !holder.is_stuck() {
+        let remedy = format_args!(
+            "it is no call of the plugin: every ADD and DEL waits for it, and fails after {wait} s with code 11. See what it does:"
+        );
+        let finding = Finding::warning(Kind::Lock, &text, &remedy);
+        return finding.with_commands([format!("ps -fp {pid}")]);
     }
     let remedy = format_args!(
         "every ADD and DEL waits {wait} s for it and fails with code 11; the state stays intact. See what it does, and end it if it hangs:"
@@ -237,6 +271,12 @@ fn held(holder: &LockingProcess, file: &Path) -> Finding {
         None => vec![format!("sudo find -L /proc/[0-9]*/fd -samefile {file:?}")],
     };
     Finding::error(Kind::Lock, &text, &remedy).with_commands(commands)
+}
+
+/// Why root may not write the file. A folder that cannot be written either is a matter of its disk.
+fn refusal(path: &Path, is_root: bool) -> Option<io::Error> {
+    let is_judged = is_root && write_refusal(&folder_of(path)).is_none();
+    write_refusal(path).filter(|_| is_judged)
 }
 
 fn log_file(path: &Path, is_root: bool) -> Finding {
@@ -271,6 +311,90 @@ fn log_folder(folder: &Path, visibility: &mut Visibility) -> Option<Finding> {
     let remedy = "pods are not affected; make room, or make it writable:";
     let finding = Finding::warning(Kind::Log, &text, &remedy).about(&shown);
     Some(finding.with_commands([format!("df -h {shown}; df -i {shown}; findmnt -T {shown}")]))
+}
+
+/// Why the runtime cannot record the result of an ADD in libcni's cache, with the folder that refuses. libcni undoes an ADD whose result
+/// it cannot record.
+pub fn cache_obstacle(paths: &Paths) -> Option<(PathBuf, io::Error)> {
+    /// More than a result takes.
+    const ROOM: usize = 16 << 10;
+    let cache = paths.cni_cache();
+    let folder = cache.ancestors().find(|folder| folder.exists())?;
+    let error = check_room(folder, ROOM).err()?;
+    let is_hidden = error.kind() == io::ErrorKind::PermissionDenied && !geteuid().is_root();
+    (!is_hidden).then(|| (folder.to_owned(), error))
+}
+
+fn cache_folder(paths: &Paths, visibility: &mut Visibility) -> Option<Finding> {
+    let (folder, error) = cache_obstacle(paths)?;
+    let (shown, why) = (folder.display().to_string(), io_reason(&error));
+    if visibility.hides(&shown, &why) {
+        return None;
+    }
+    let finding = match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => Finding::read_only(Kind::Disk, &folder),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            let text = format_args!("{shown} is full");
+            let remedy = "remove what filled it; this lists the largest files:";
+            let finding = Finding::error(Kind::Disk, &text, &remedy);
+            finding.with_commands([format!("sudo du -xah {shown}/ | sort -h | tail")])
+        }
+        _ => {
+            let (what, commands) = obstacle(&folder, &error);
+            let remedy = "make it a folder that root may write:";
+            Finding::error(Kind::Disk, &what, &remedy).with_commands(commands)
+        }
+    };
+    let effect = "the runtime cannot record the results of ADDs there, and undoes every ADD";
+    Some(finding.about(&shown).with_evidence(vec![effect.to_owned()]))
+}
+
+/// Whether a file of libcni's cache may be one that is just being written.
+pub fn may_be_half_written(part: &UnreadablePart, now: &Now) -> bool {
+    const WRITING: Duration = Duration::from_secs(60);
+    part.changed.is_some_and(|at| now.since(at) <= WRITING)
+}
+
+/// The files of libcni's cache that cannot be read.
+fn cache_files(evidence: &Evidence, node: &Node) -> Option<Finding> {
+    /// As many as a line takes.
+    const PER_COMMAND: usize = 10;
+    let EvidenceList::Read { doubtful, .. } = &evidence.cache else {
+        return None;
+    };
+    let damaged = doubtful
+        .iter()
+        .filter(|part| !may_be_half_written(part, &node.now));
+    let names: BTreeSet<&str> = damaged.map(|part| &*part.name).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let folder = node.paths().cni_cache();
+    let aside = folder.with_file_name("damaged-results");
+    let (folder, aside) = (folder.display(), aside.display());
+    let text = format!(
+        "{} in {folder} cannot be read: {}",
+        pluralize(names.len(), "file", "files"),
+        join_first(names.iter().map(|name| (*name).to_owned()))
+    );
+    let remedy = "no address is reclaimed that may belong to one of them; they serve nobody, so move them away:";
+    // A name that a shell would read as more than a name is left to the reader.
+    let is_plain = |name: &&&str| {
+        let is_safe = |c: char| c.is_ascii_alphanumeric() || "-_.:@+".contains(c);
+        name.chars().all(is_safe)
+    };
+    let plain: Vec<&str> = names.iter().filter(is_plain).copied().collect();
+    let mut commands = vec![format!("sudo mkdir -p {aside}")];
+    let moves = plain.chunks(PER_COMMAND).map(|names| {
+        let paths: Vec<String> = names
+            .iter()
+            .map(|name| format!("{folder}/{name}"))
+            .collect();
+        format!("sudo mv -t {aside} {}", paths.join(" "))
+    });
+    commands.extend(moves);
+    let finding = Finding::warning(Kind::Cache, &text, &remedy).about(&folder);
+    Some(finding.with_commands(commands))
 }
 
 #[cfg(test)]

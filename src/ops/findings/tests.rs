@@ -176,7 +176,7 @@ fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
     let mut findings = found(&ipam);
     findings.retain(wanted);
     let add = Prediction {
-        succeeds: true,
+        succeeds: Some(true),
         ..Prediction::default()
     };
     CheckReport::of_findings(findings, Vec::new(), &ipam, vec![add], &NOW)

@@ -1,0 +1,121 @@
+//! What would keep a call from saving, without a lock and without a change of the files that count.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::files::{LockError, StoreError};
+use crate::host::{Paths, check_room, create_new, replace_refusal, write_refusal};
+
+/// Checks that a state of this length, in bytes, could be saved at this path now: a new file must fit beside it and be renamed over it.
+///
+/// # Errors
+/// As a save. The path of the error is what stands in the way.
+pub fn check_save(state: &Path, length: usize) -> Result<(), StoreError> {
+    let found = existing_ancestor(state);
+    // /var/run is a link, which has other attributes than the folder.
+    let folder = &fs::canonicalize(found).unwrap_or_else(|_| found.to_owned());
+    check_room(folder, length).map_err(StoreError::at("cannot write", folder))?;
+    // In a folder that is append-only, the trial would leave its file behind.
+    let is_locked = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    if let Some(refusal) = replace_refusal(folder).filter(is_locked) {
+        return Err(StoreError::at("cannot write", folder)(refusal));
+    }
+    check_replace(state)?;
+    // The first call makes a folder that is missing.
+    if state.parent() == Some(found) {
+        try_rename(state).map_err(StoreError::at("cannot write", folder))?;
+    }
+    Ok(())
+}
+
+/// Checks that a file can be replaced: neither it nor the temporary file beside it is something that stays where it is.
+///
+/// # Errors
+/// As a save. The path of the error is what stands in the way.
+pub fn check_replace(path: &Path) -> Result<(), StoreError> {
+    let new = suffixed(path, ".new");
+    if let Some(refusal) = replace_refusal(path) {
+        return Err(StoreError::at("cannot replace", path)(refusal));
+    }
+    let folder = || new.is_dir().then(|| io::ErrorKind::IsADirectory.into());
+    match replace_refusal(&new).or_else(folder) {
+        Some(refusal) => Err(StoreError::at("cannot create temp file", &new)(refusal)),
+        None => Ok(()),
+    }
+}
+
+/// Creates a file beside this one, renames and removes it. No call uses its names. They end in digits, so that the next save that
+/// repairs something removes what a kill leaves.
+fn try_rename(beside: &Path) -> io::Result<()> {
+    let id = std::process::id();
+    let [from, to] = [format!("{id}0"), format!("{id}1")].map(|end| suffixed(beside, &end));
+    let tried = create_new(&from, super::MODE).and_then(|_| fs::rename(&from, &to));
+    for left in [from, to] {
+        let _ = fs::remove_file(left);
+    }
+    match tried {
+        // A process with the same ID, in another PID namespace, has removed the file.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        tried => tried,
+    }
+}
+
+/// Why the lock could not be taken even if nobody holds it.
+#[derive(Debug)]
+pub struct LockObstacle {
+    /// What stands in the way: the lock file, or a folder.
+    pub path: PathBuf,
+    /// The system's error.
+    pub source: io::Error,
+}
+
+impl LockObstacle {
+    /// The error of a call that tries to take the lock.
+    pub fn into_error(self, paths: &Paths) -> LockError {
+        LockError::Io {
+            path: paths.lock_file(),
+            source: self.source,
+        }
+    }
+}
+
+/// Returns why the lock could not be taken even if nobody holds it. `is_root` tells whether this user may do all that a call may.
+pub fn lock_obstacle(paths: &Paths, is_root: bool) -> Option<LockObstacle> {
+    let (folder, file) = (paths.lock_folder(), paths.lock_file());
+    let obstacle = |path: &Path, source| LockObstacle {
+        path: path.to_owned(),
+        source,
+    };
+    if fs::metadata(&folder).is_ok_and(|meta| !meta.is_dir()) {
+        return Some(obstacle(&folder, io::ErrorKind::NotADirectory.into()));
+    }
+    if fs::metadata(&file).is_ok_and(|meta| !meta.is_file()) {
+        return Some(obstacle(&file, io::ErrorKind::IsADirectory.into()));
+    }
+    let found = existing_ancestor_or_self(&file);
+    let opened = &fs::canonicalize(found).unwrap_or_else(|_| found.to_owned());
+    let append_only =
+        || replace_refusal(opened).filter(|e| e.kind() != io::ErrorKind::ResourceBusy);
+    let refusal = write_refusal(opened).or_else(append_only)?;
+    // A user who may not write there is not who calls the plugin.
+    let is_judged = is_root || refusal.kind() == io::ErrorKind::ReadOnlyFilesystem;
+    is_judged.then(|| obstacle(opened, refusal))
+}
+
+/// The nearest folder above a path that exists.
+fn existing_ancestor(path: &Path) -> &Path {
+    path.parent().map_or(path, existing_ancestor_or_self)
+}
+
+fn existing_ancestor_or_self(path: &Path) -> &Path {
+    let mut ancestors = path.ancestors();
+    ancestors.find(|path| path.exists()).unwrap_or(path)
+}
+
+/// A path with a text behind its name.
+pub(super) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
