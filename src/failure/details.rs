@@ -147,10 +147,10 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
                 InUseBy::TheHost => "the host itself has it, or a route to it".to_owned(),
                 InUseBy::Unknown => "its holder is not known".to_owned(),
             };
-            format!("{who}; `{program} explain {address}` tells all about it")
+            format!("{who}; `{program} show {address}` tells all about it")
         }
         Refusal::AddressInCooldown { .. } => format!(
-            "its last pod may still be on its way out; ask again then, for another address, or set ipam.cooldown to 0; `{program} explain` with the address tells when it was released"
+            "its last pod may still be on its way out; ask again then, for another address, or set ipam.cooldown to 0; `{program} show` with the address tells when it was released"
         ),
         Refusal::AddressExcluded { .. } => format!(
             "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it; `{program} check-settings` reads the latter"

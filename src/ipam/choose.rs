@@ -1,21 +1,30 @@
 //! Chooses the address in a pool (contract section 10, differences D4 and D5), and counts what pools can give.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{Exclusions, Family, Free, Ipam, Moment, Pool, PoolCount, Record, Space, Usage};
 
+/// What pools hold and can give.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Every pool, in the order of [`Ipam::pools`], with the name of its space.
+    pub pools: Vec<(String, PoolCount)>,
+    /// All pools together. An address that several pools have counts once, as held if one of them holds it.
+    pub total: PoolCount,
+}
+
 impl Ipam {
-    /// Counts what every pool holds and can give, in the order of [`Ipam::pools`], each with the name of its space. `taken`, `cooldown`
-    /// and `exclude` are those of an ADD. The addresses that the host had at the last ADD that looked count as well.
+    /// Counts what the pools hold and can give. `taken`, `cooldown` and `exclude` are those of an ADD. The addresses that the host had at
+    /// the last ADD that looked count as well.
     pub fn counts(
         &self,
         taken: &Taken,
         cooldown: Duration,
         exclude: &Exclusions,
         now: Moment,
-    ) -> Vec<(String, PoolCount)> {
+    ) -> Counts {
         let limits = Limits {
             held: &self.held_addresses(),
             taken,
@@ -23,10 +32,20 @@ impl Ipam {
             cooldown,
             now,
         };
-        let mut counts = Vec::new();
+        let mut counts = Counts::default();
+        let mut all: BTreeMap<IpAddr, &Record> = BTreeMap::new();
         for (space, key, pool) in self.pools() {
-            counts.push((space.to_owned(), pool.count(key, &limits)));
+            counts
+                .pools
+                .push((space.to_owned(), pool.count(key, &limits)));
+            for record in &pool.records {
+                let one = all.entry(record.address()).or_insert(record);
+                if record.held().is_some() {
+                    *one = record;
+                }
+            }
         }
+        counts.total = count(all.into_values(), &limits);
         counts
     }
 }
@@ -112,29 +131,10 @@ impl Pool {
 
     /// Counts what the pool holds and can give.
     pub(super) fn count(&self, key: &str, limits: &Limits<'_>) -> PoolCount {
-        let mut count = PoolCount {
+        PoolCount {
             subnet: key.to_owned(),
-            ..PoolCount::default()
-        };
-        for record in &self.records {
-            let address = record.address();
-            let counted = match &record.usage {
-                Usage::Held(held) => {
-                    count.suspect += usize::from(held.suspect.is_some());
-                    &mut count.held
-                }
-                Usage::Free(_) if limits.held.contains(&address) => &mut count.held_elsewhere,
-                Usage::Free(_) if limits.exclude(&address) => &mut count.excluded,
-                Usage::Free(free) if free.on_host || limits.taken.on_host.contains(&address) => {
-                    &mut count.on_host
-                }
-                Usage::Free(_) if limits.taken.withheld.contains(&address) => &mut count.withheld,
-                Usage::Free(free) if limits.cooldown_left(free).is_some() => &mut count.cooldown,
-                Usage::Free(_) => &mut count.free,
-            };
-            *counted += 1;
+            ..count(&self.records, limits)
         }
-        count
     }
 
     /// Finds the next free address: never used before used, longest released first, the lowest of equals (difference D14). Addresses
@@ -154,6 +154,30 @@ impl Pool {
         let keys = self.records.iter().filter_map(key);
         keys.filter(|other| Some(*other) < key(record)).count()
     }
+}
+
+/// Counts the uses of addresses.
+fn count<'a>(records: impl IntoIterator<Item = &'a Record>, limits: &Limits<'_>) -> PoolCount {
+    let mut count = PoolCount::default();
+    for record in records {
+        let address = record.address();
+        let counted = match &record.usage {
+            Usage::Held(held) => {
+                count.suspect += usize::from(held.suspect.is_some());
+                &mut count.held
+            }
+            Usage::Free(_) if limits.held.contains(&address) => &mut count.held_elsewhere,
+            Usage::Free(_) if limits.exclude(&address) => &mut count.excluded,
+            Usage::Free(free) if free.on_host || limits.taken.on_host.contains(&address) => {
+                &mut count.on_host
+            }
+            Usage::Free(_) if limits.taken.withheld.contains(&address) => &mut count.withheld,
+            Usage::Free(free) if limits.cooldown_left(free).is_some() => &mut count.cooldown,
+            Usage::Free(_) => &mut count.free,
+        };
+        *counted += 1;
+    }
+    count
 }
 
 /// The key that orders free addresses.
@@ -217,7 +241,7 @@ mod tests {
             withheld: 1,
             held_elsewhere: 0,
         };
-        assert_eq!(counts, [("local".into(), expected)]);
+        assert_eq!(counts.pools, [("local".into(), expected)]);
     }
 
     #[test]
@@ -226,10 +250,13 @@ mod tests {
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, addresses), ("10.1.0.0/24", 1, addresses)]);
         record(&mut ipam, "10.1.0.5").usage = Usage::Held(Held::default());
         let counts = ipam.counts(&Taken::default(), COOLDOWN, &Exclusions::default(), NOW);
-        let counts: Vec<_> = counts
+        let figures = |count: &PoolCount| (count.held, count.held_elsewhere, count.free);
+        let by_pool: Vec<_> = counts
+            .pools
             .iter()
-            .map(|(_, c)| (c.held, c.held_elsewhere, c.free))
+            .map(|(_, count)| figures(count))
             .collect();
-        assert_eq!(counts, [(1, 0, 1), (0, 1, 1)]);
+        assert_eq!(by_pool, [(1, 0, 1), (0, 1, 1)]);
+        assert_eq!(figures(&counts.total), (1, 0, 1), "each address once");
     }
 }

@@ -158,14 +158,16 @@ pub struct RetriedPod {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolCount {
-    /// The subnet text.
+    /// The subnet text; empty for several pools together.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub subnet: String,
     /// Held addresses.
     pub held: usize,
     /// Addresses that another pool holds, which lists them, too.
     #[serde(skip_serializing_if = "is_zero")]
     pub held_elsewhere: usize,
-    /// Held addresses without evidence of their holder, which must not be freed yet.
+    /// Held addresses whose holders are marked as suspects.
+    #[serde(skip)]
     pub suspect: usize,
     /// Free addresses that the host has.
     pub on_host: usize,

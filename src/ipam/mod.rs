@@ -24,7 +24,7 @@ pub(crate) mod testing;
 mod union;
 mod wanted;
 
-pub use choose::Taken;
+pub use choose::{Counts, Taken};
 pub use evidence::{
     Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes, UnreadablePart,
 };

@@ -30,7 +30,7 @@ pub struct Cli {
 /// A command of an operator.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show the pools, how full they are, and who holds what
+    /// Show the pools and who holds what, or all about one holder
     #[command(after_help = help::SHOW)]
     Show(ShowArgs),
     /// Show the last operations
@@ -39,13 +39,10 @@ pub enum Command {
     /// Compare the state with the node, and report problems
     #[command(after_help = help::CHECK)]
     Check(CheckArgs),
-    /// Print all that is known about one address, container or pod
-    #[command(after_help = help::EXPLAIN)]
-    Explain(ExplainArgs),
     /// Free the addresses of dead holders
     #[command(after_help = help::RECLAIM)]
     Reclaim(ReclaimArgs),
-    /// Release one address by hand
+    /// Release one address by hand, or those of one pod
     #[command(after_help = help::RELEASE)]
     Release(ReleaseArgs),
     /// Print one JSON document for a support case
@@ -77,16 +74,50 @@ pub enum Command {
 /// The arguments of `show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Show only the pool of this subnet
-    pub pool: Option<String>,
+    /// A pool, an address, a container or a pod
+    pub subject: Option<String>,
     #[command(flatten)]
     pub format: OutputFormat,
     /// Show only the holders whose pod has this name or part of it
     #[arg(long, value_name = "NAME")]
     pub pod: Option<String>,
-    /// Show only the holders that are suspected to be dead
+    /// Show only the holders whose pod is in this namespace
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Show only the holders that leaked their address
     #[arg(long)]
-    pub suspect: bool,
+    pub leaked: bool,
+    /// The order of the holders: address, or age
+    #[arg(
+        long,
+        value_name = "KEY",
+        default_value = "address",
+        hide_possible_values = true
+    )]
+    pub sort: Order,
+    /// Show it again every 2 seconds until interrupted
+    #[arg(long)]
+    pub watch: bool,
+}
+
+impl ShowArgs {
+    /// Whether an option chooses or orders the holders of pools.
+    pub fn limits_holders(&self) -> bool {
+        let names = self.pod.is_some() || self.namespace.is_some();
+        names || self.leaked || self.sort != Order::default()
+    }
+}
+
+/// An order of holders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// By address.
+    #[default]
+    #[value(help = None)]
+    Address,
+    /// The oldest first.
+    #[value(help = None)]
+    Age,
 }
 
 /// The arguments of `events`.
@@ -127,21 +158,15 @@ pub struct CheckArgs {
     pub format: OutputFormat,
 }
 
-/// The arguments of `explain`.
-#[derive(Debug, Args)]
-pub struct ExplainArgs {
-    /// An address, a container or a pod
-    pub subject: String,
-    #[command(flatten)]
-    pub format: OutputFormat,
-}
-
 /// The arguments of `reclaim`.
 #[derive(Debug, Args)]
 pub struct ReclaimArgs {
     /// Free the addresses instead of printing what would be freed
     #[arg(long)]
     pub yes: bool,
+    /// Judge only the holders of this pod
+    #[arg(long, value_name = "POD")]
+    pub pod: Option<String>,
     #[command(flatten)]
     pub format: OutputFormat,
 }
@@ -150,10 +175,14 @@ pub struct ReclaimArgs {
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
     /// The address to release
-    pub address: String,
+    #[arg(required_unless_present = "pod")]
+    pub address: Option<String>,
     /// The container that holds it
     #[arg(long, value_name = "ID")]
     pub container: Option<String>,
+    /// Release all addresses of this pod instead
+    #[arg(long, value_name = "POD", conflicts_with_all = ["address", "container"])]
+    pub pod: Option<String>,
     /// Release it in spite of signs of life
     #[arg(long)]
     pub force: bool,
@@ -319,7 +348,7 @@ mod tests {
             let Command::Release(args) = parse_line(line).unwrap() else {
                 panic!("{line}");
             };
-            assert_eq!(args.address, "10.1.0.5");
+            assert_eq!(args.address.as_deref(), Some("10.1.0.5"));
             assert_eq!(args.container.as_deref(), Some("c1"), "{line}");
             assert!(args.force && !args.format.is_json());
         }

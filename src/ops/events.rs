@@ -9,7 +9,7 @@ use super::cli::EventsArgs;
 use super::held::{find_pods, shorten_container_id};
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, parse_address};
-use super::screen::{Screen, Tint, screen_offset, split_time};
+use super::screen::{Screen, Tint, replace_control, screen_offset, split_time};
 use crate::events::OperationRecord;
 use crate::host::Timestamp;
 use crate::ipam::Holder;
@@ -143,15 +143,25 @@ pub fn print_events(events: &[OperationRecord], screen: &Screen) -> String {
     let rows = iter::once(headings).chain(rows).map(Vec::from).collect();
     let mut lines = screen.table(rows, 0);
     for (line, event) in lines.iter_mut().skip(1).zip(events) {
-        let by = event.by.as_ref().map(|by| format!("by {by}"));
-        for more in [&event.msg, &by.unwrap_or_default()] {
-            if !more.is_empty() {
-                let more = screen.paragraph("", 16, more);
-                *line += &format!("\n{}", screen.tint(Tint::Faint, more.trim_end()));
-            }
+        let message = describe_rest(event);
+        if !message.is_empty() {
+            *line += &format!("  {}", screen.tint(Tint::Faint, &message));
         }
     }
     lines.join("\n") + "\n"
+}
+
+/// The message of an operation and who ran it, in one line, so that `grep` prints the whole operation. It may be longer than the screen is
+/// wide.
+fn describe_rest(event: &OperationRecord) -> String {
+    let by = event.by.as_ref().map(|by| format!("by {by}"));
+    let parts = [Some(event.msg.clone()), by];
+    let words = parts
+        .iter()
+        .flatten()
+        .flat_map(|part| part.split_whitespace());
+    let words: Vec<&str> = words.collect();
+    replace_control(&words.join(" "))
 }
 
 fn cells(event: &OperationRecord, offset: i32) -> [String; 6] {

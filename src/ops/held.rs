@@ -38,6 +38,9 @@ pub struct HeldAddress {
     pub suspect_seconds: Option<u64>,
     /// Seconds since the source no longer lists the address; `None` while it does.
     pub unlisted_seconds: Option<u64>,
+    /// Whether the holder leaked the address; `None` where that was not judged. Only `show` judges it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaked: Option<bool>,
 }
 
 impl HeldAddress {
@@ -52,6 +55,7 @@ impl HeldAddress {
             first_seen: !held.holder.has_interface(),
             suspect_seconds: held.suspect.map(|at| now.since(at).as_secs()),
             unlisted_seconds: held.unlisted.map(|at| now.since(at).as_secs()),
+            leaked: None,
         }
     }
 
@@ -155,6 +159,25 @@ pub fn find_pods<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> BTreeS
     pods
 }
 
+/// Finds the pod of this name among the holders, with or without namespace. A part of a name is not enough for a command that frees addresses.
+/// Returns `None` if no holder's name has the text.
+///
+/// # Errors
+/// Several pods have the name, or it is only a part of a name.
+pub fn find_pod_of_holder(name: &str, ipam: &Ipam) -> Result<Option<String>, CommandError> {
+    let known = ipam.holders().filter_map(|held| held.holder.pod.as_deref());
+    let pods: Vec<String> = find_pods(name, known).into_iter().collect();
+    match &*pods {
+        [] => Ok(None),
+        [pod] if is_pod_name(name, pod) => Ok(Some(pod.clone())),
+        [pod, ..] if is_pod_name(name, pod) => Err(ambiguous(name, "pods have this name", &pods)),
+        pods => Err(CommandError(format!(
+            "no pod has the name {name:?}; type the whole name:\n  {}",
+            list_first(pods)
+        ))),
+    }
+}
+
 /// Every held record with its space and pool, ordered by pool and address.
 pub fn held_records(ipam: &Ipam) -> impl Iterator<Item = (&str, &str, &Record, &Held)> {
     ipam.pools().flat_map(|(space, key, pool)| {
@@ -215,16 +238,21 @@ pub fn describe_too_short(typed: &str) -> String {
 
 /// The error of a text that stands for several candidates, of which `what` tells how, such as "containers begin with it".
 pub fn ambiguous(typed: &str, what: &str, candidates: &[String]) -> CommandError {
-    /// More would scroll the sentence away.
+    CommandError(format!(
+        "{typed:?} is ambiguous: {} {what}; type more characters of one of these:\n  {}",
+        candidates.len(),
+        list_first(candidates)
+    ))
+}
+
+/// The first candidates, a line for each.
+pub fn list_first(candidates: &[String]) -> String {
+    /// More would scroll the sentence before them away.
     const MOST: usize = 8;
     let shown = first_few(candidates.iter().cloned(), MOST, |n| {
         format!("and {n} more")
     });
-    CommandError(format!(
-        "{typed:?} is ambiguous: {} {what}; type more characters of one of these:\n  {}",
-        candidates.len(),
-        shown.join("\n  ")
-    ))
+    shown.join("\n  ")
 }
 
 /// Describes the evidence that does not show the address. Only for a holder that is not alive.

@@ -77,23 +77,29 @@ Exit status:
 ";
 
 /// `show`.
-pub const SHOW: &str = r"Shows each pool, or only POOL, with its interface, its gateway, and how many of
-its addresses are held, suspected leaks, in cooldown after their release, on the
-host, excluded and free; the percentage is that of the held ones. Then lists
-every holder: address, pod, container, network, interface and age. Where all
-holders have the same network and interface, these are in the heading instead.
+pub const SHOW: &str = r"Without SUBJECT, or with a subnet: shows each pool with its interface, its
+gateway, and how many of its addresses are held, leaked, in cooldown after their
+release, on the host, excluded and free; the percentage is that of the held
+ones. Then lists every holder: address, pod, container, network, interface and
+age. Where all holders have the same network and interface, these are in the
+heading instead. Several pools have their totals at the end: what is in two
+pools counts once.
 
-In the bar, # is held, ! is held without any sign of life at the last check,
-~ in cooldown, x excluded or on the host, and . free. An age that begins with >
-belongs to a record that the original plugin wrote. Such a record is at least
-that old.
+With an address, a container ID or its first characters, or a pod as
+namespace/name, name, or a part of these: prints what the state records, what
+the node shows, what happened last, and what the plugin would do now.
+
+An address is leaked if it is held, but nothing on the node shows its holder.
+`show` and `check` judge that by the same scan of the node. Only root can see
+all of the node.
+
+In the bar, # is held, ! is leaked, ~ in cooldown, x excluded or on the host,
+and . free. An age that begins with > belongs to a record that the original
+plugin wrote. Such a record is at least that old.
 
 --pod lists only the pods of this NAME, with or without namespace; if there is
-none, those whose namespace/name contains it. --suspect lists only those of
-which the last reclaim, or an ADD that found the pool empty, saw no sign of life
-on the node. The state keeps that mark until the holder is seen alive or found
-dead again. `check` takes a new look. Only a terminal cuts long names, and not
-with -o wide.
+none, those whose namespace/name contains it. --sort age lists the oldest first.
+Only a terminal cuts long names, and not with -o wide.
 
 Takes no lock, changes nothing and queries no source.
 
@@ -102,12 +108,21 @@ Examples:
   {name} show
   # one pool
   {name} show 10.224.0.0/16
-  # the pods of a namespace
-  {name} show --pod kube-system/
-  # who may have leaked an address
-  {name} show --suspect
+  # an address, a pod, a container
+  {name} show 10.224.0.9
+  {name} show default/web-1
+  {name} show 3f2a91c04d7e
+  # the pods of a namespace, the oldest first
+  {name} show --namespace kube-system --sort age
+  # who leaked an address
+  sudo {name} show --leaked
   # for programs
   {name} show --json | jq '.pools[].free'
+
+Exit status:
+  0  success; the address, container or pod is known
+  1  nothing is known about it
+  2  the command failed: stderr says why
 ";
 
 /// `events`.
@@ -168,27 +183,6 @@ Exit status:
   2  not everything could be examined, and there are no such findings
 ";
 
-/// `explain`.
-pub const EXPLAIN: &str = r"Prints what the state records, what the node shows, what happened last, and what
-the plugin would do now. SUBJECT is an address, a container ID or its first
-characters, or a pod as namespace/name, name, or a part of these.
-
-Takes no lock and changes nothing.
-
-Examples:
-  # an address
-  {name} explain 10.224.0.9
-  # a pod
-  {name} explain default/web-1
-  # a container
-  {name} explain 3f2a91c04d7e
-
-Exit status:
-  0  the subject is known
-  1  nothing is known about it
-  2  the command failed: stderr says why
-";
-
 /// `reclaim`.
 pub const RECLAIM: &str = r"Judges every holder by the rules that an ADD applies to an exhausted pool. A
 holder is dead if its record is older than 15 minutes and the node shows no sign
@@ -198,13 +192,16 @@ older than an hour.
 Without --yes, only prints what would be freed and why. With --yes, takes the
 lock, frees the dead holders, and marks those that look dead for the first time.
 Holders that change meanwhile are left alone. Freed addresses have a cooldown,
-as released ones have.
+as released ones have. With --pod, only the holders of this pod are judged. POD
+is the whole name, with or without namespace.
 
 Examples:
   # what would be freed, and why
   {name} reclaim
   # free it
   sudo {name} reclaim --yes
+  # what the dead sandboxes of one pod hold
+  sudo {name} reclaim --pod default/web-1 --yes
 ";
 
 /// `release`.
@@ -217,12 +214,18 @@ ID is the container ID or at least its first 4 characters, if no other holder
 has them, or `unknown` for a record without a holder. `show` and `check` print
 it.
 
+With --pod, releases all addresses of this pod, or none. POD is the whole name,
+with or without namespace. Refuses if several sandboxes of the pod hold
+addresses, or several namespaces have such a pod.
+
 Examples:
   # release an address by its holder
   sudo {name} release 10.224.0.9 --container 3f2a91c04d7e
+  # all addresses of a pod
+  sudo {name} release --pod default/web-1
 
 Exit status:
-  0  the address is released
+  0  the address is released, or all those of the pod
   1  it is not: another container holds it, it is free, or its holder
      shows signs of life
   2  the command failed: stderr says why

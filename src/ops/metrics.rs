@@ -253,7 +253,7 @@ fn print_pools(page: &mut Page, pools: &[PoolReport]) {
             ),
             (
                 "suspect_",
-                "Held addresses whose holders are suspected to be dead.",
+                "Held addresses whose holders the last reclaim, or an ADD that found the pool empty, marked as suspects.",
                 count.suspect,
             ),
             (
@@ -361,6 +361,8 @@ mod tests {
             gateway: None,
             size: 20,
             held_percent: 0,
+            leaked: 0,
+            unjudged: 3,
             count: PoolCount {
                 subnet: "10.1.0.0/16".into(),
                 held: 3,

@@ -5,13 +5,13 @@
 
 mod cli;
 mod events;
-mod explain;
 mod export;
 mod finding;
 mod findings;
 mod held;
 mod help;
 mod install;
+mod leak;
 mod metrics;
 mod node;
 mod node_config;
@@ -99,7 +99,6 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Show(args) => show::run(node, args),
         Command::Events(args) => events::run(node, args),
         Command::Check(args) => check::run(node, args),
-        Command::Explain(args) => explain::run(node, args),
         Command::Reclaim(args) => reclaim::run(node, args),
         Command::Release(args) => release::run(node, args),
         Command::Export(args) => export::run(node, args),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
-use rustix::process::getuid;
+use rustix::process::{geteuid, getuid};
 use serde::Serialize;
 
 use super::screen::Screen;
@@ -137,10 +137,12 @@ impl CommandError {
     }
 }
 
-/// Adds a remedy if only root has the permission.
+/// Adds a remedy if only root has the permission. Root needs no sudo.
 fn with_sudo_hint(text: String, error: &std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::PermissionDenied => format!("{text}; {SUDO_REMEDY}"),
+        std::io::ErrorKind::PermissionDenied if !geteuid().is_root() => {
+            format!("{text}; {SUDO_REMEDY}")
+        }
         _ => text,
     }
 }

@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::cli::ReclaimArgs;
-use super::held::{HeldAddress, held_records};
+use super::held::{HeldAddress, find_pod_of_holder, held_records};
 use super::node::{Node, Now, capture_snapshot};
 use super::outcome::{CommandError, CommandOutput, record_operation};
 use super::screen::{Screen, Tint, pluralize};
 use super::state_view::StateView;
 use crate::events::OperationRecord;
 use crate::host::boot_now;
-use crate::ipam::{AGAIN, GRACE, Held, Judged, Record, Verdict};
+use crate::ipam::{AGAIN, GRACE, Held, Ipam, Judged, Record, Verdict};
 use crate::log;
 use crate::plugin::decide::reclaim;
 use crate::plugin::{Action, Look, log_actions};
@@ -28,11 +28,11 @@ pub struct ReclaimReport {
     /// Whether it was done; `false` for a dry run.
     pub done: bool,
     /// The addresses that were or would be freed.
-    pub freed: Vec<JudgedLease>,
+    pub freed: Vec<JudgedHolder>,
     /// Addresses held before the node was restarted, freed without a judgement each.
     pub freed_of_another_boot: Vec<IpAddr>,
-    /// Leases that are not freed: suspect or undecided ones.
-    pub kept: Vec<JudgedLease>,
+    /// Holders that keep their address: suspect or undecided ones.
+    pub kept: Vec<JudgedHolder>,
     /// The number of live holders.
     pub alive: usize,
     /// The number of addresses younger than 15 minutes, which are not judged.
@@ -42,7 +42,7 @@ pub struct ReclaimReport {
 /// A held address and the reasons of its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct JudgedLease {
+pub struct JudgedHolder {
     /// Who.
     pub holder: HeldAddress,
     /// The reasons.
@@ -60,7 +60,10 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         let text = "there is no state on this node, so nothing is held\n";
         return args.format.output(0, &nothing, || text.to_owned());
     };
-    let candidates = state.ipam().candidates(|_, _, _| true, None, boot_now());
+    let pod = find_pod(args, state.ipam())?;
+    let is_asked = |held: &Held| pod.is_none() || held.holder.pod == pod;
+    let mut candidates = state.ipam().candidates(|_, _, _| true, None, boot_now());
+    candidates.retain(|candidate| is_asked(&candidate.held));
     let judged: BTreeSet<IpAddr> = candidates.iter().map(|candidate| candidate.key).collect();
     let look = capture_snapshot(candidates, &node.context);
     let mut events = Vec::new();
@@ -75,14 +78,23 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
             "the state is being rebuilt, and nothing is freed for {seconds} s more, as any address may be that of a pod which is just being started"
         )));
     }
-    let young = young(&state, &judged, node);
+    let is_young = |(_, _, record, held): &(&str, &str, &Record, &Held)| {
+        is_asked(held) && node.now.since(held.since) < GRACE && !judged.contains(&record.key)
+    };
+    let young = held_records(state.ipam()).filter(is_young).count();
     let found = ReclaimReport::from_decisions(&events, done, young, &node.now);
     if done {
         let judged = found.freed.iter().map(|judged| judged.holder.address);
         let of_another_boot = found.freed_of_another_boot.iter().copied();
         record_freed(judged.chain(of_another_boot).collect(), &events, node);
     }
-    let print = || found.print(&node.screen, &node.program_as_root());
+    let of_pod = args.pod.iter().map(|pod| format!(" --pod {pod}"));
+    let command = format!(
+        "{} reclaim --yes{}",
+        node.program_as_root(),
+        of_pod.collect::<String>()
+    );
+    let print = || found.print(&node.screen, &command);
     args.format.output(0, &found, print)
 }
 
@@ -146,12 +158,18 @@ fn record_freed(addresses: Vec<IpAddr>, actions: &[Action], node: &Node) {
     record_operation(&node.context, record);
 }
 
-/// The number of addresses that are too young to be judged.
-fn young(state: &State, judged: &BTreeSet<IpAddr>, node: &Node) -> usize {
-    let is_young = |(_, _, record, held): &(&str, &str, &Record, &Held)| {
-        node.now.since(held.since) < GRACE && !judged.contains(&record.key)
+/// The pod whose holders are judged; `None` for all holders.
+///
+/// # Errors
+/// No pod of the name holds an address, or several do.
+fn find_pod(args: &ReclaimArgs, ipam: &Ipam) -> Result<Option<String>, CommandError> {
+    let Some(name) = &args.pod else {
+        return Ok(None);
     };
-    held_records(state.ipam()).filter(is_young).count()
+    match find_pod_of_holder(name, ipam)? {
+        None => Err(CommandError(format!("no pod {name:?} holds an address"))),
+        found => Ok(found),
+    }
 }
 
 impl ReclaimReport {
@@ -187,19 +205,19 @@ impl ReclaimReport {
 
     fn add(&mut self, judged: &Judged, now: &Now) {
         let reasons = judged.judgement.reasons.iter();
-        let judged_lease = || JudgedLease {
+        let judged_holder = || JudgedHolder {
             holder: HeldAddress::from_candidate(&judged.candidate, now),
             reasons: reasons.map(ToString::to_string).collect(),
         };
         match judged.judgement.verdict {
-            Verdict::Dead => self.freed.push(judged_lease()),
+            Verdict::Dead => self.freed.push(judged_holder()),
             Verdict::Alive => self.alive += 1,
-            Verdict::Suspect | Verdict::Undecided => self.kept.push(judged_lease()),
+            Verdict::Suspect | Verdict::Undecided => self.kept.push(judged_holder()),
         }
     }
 
-    /// Prints the report as text.
-    pub fn print(&self, screen: &Screen, program: &str) -> String {
+    /// Prints the report as text. `command` does what a dry run tells.
+    pub fn print(&self, screen: &Screen, command: &str) -> String {
         let mut text = String::new();
         let count = self.freed.len() + self.freed_of_another_boot.len();
         let addresses = pluralize(count, "address", "addresses");
@@ -227,11 +245,11 @@ impl ReclaimReport {
             "\n{} alive, {} younger than {minutes} minutes and not judged.\n",
             self.alive, self.young
         ));
-        let is_new = |judged: &JudgedLease| judged.holder.suspect_seconds.is_none();
+        let is_new = |judged: &JudgedHolder| judged.holder.suspect_seconds.is_none();
         let next = match (self.done, count, self.kept.iter().any(is_new)) {
             (false, 0, false) | (true, _, false) => return text,
             (false, _, _) => format!(
-                "Nothing was changed; `{program} reclaim --yes` frees them, and records which holders look dead."
+                "Nothing was changed; `{command}` frees them, and records which holders look dead."
             ),
             (true, _, true) => format!(
                 "Holders that look dead for the first time are freed when they are found dead again, in {} seconds or later.",
@@ -242,7 +260,7 @@ impl ReclaimReport {
     }
 }
 
-fn list(all: &[JudgedLease], screen: &Screen) -> String {
+fn list(all: &[JudgedHolder], screen: &Screen) -> String {
     if all.is_empty() {
         return String::new();
     }

@@ -1,12 +1,14 @@
-//! `release`: releases one address by hand.
+//! `release`: releases one address by hand, or all those of one pod.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde::Serialize;
 
 use super::cli::ReleaseArgs;
 use super::held::{
-    ContainerMatch, HeldAddress, ambiguous, describe_too_short, find_container, held_records,
+    ContainerMatch, HeldAddress, ambiguous, describe_too_short, find_container, find_pod_of_holder,
+    held_records, list_first,
 };
 use super::node::{Node, capture_snapshot};
 use super::outcome::{
@@ -25,39 +27,33 @@ use tracing::warn;
 const UNKNOWN: &str = "unknown";
 
 /// The result of a release.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseReport {
     /// The time, RFC 3339.
     pub time: String,
-    /// The address.
-    pub address: IpAddr,
-    /// Whether it was released.
+    /// Whether the addresses were released.
     pub released: bool,
     /// The reason of a refusal.
     pub refused: Option<String>,
-    /// The held address.
-    pub holder: Option<HeldAddress>,
+    /// The held addresses that are to be released, all of one holder.
+    pub holders: Vec<HeldAddress>,
     /// Evidence that the holder is alive, and evidence that could not be checked.
     pub signs_of_life: Vec<String>,
 }
 
 /// Runs the command.
 pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {
-    let address = parse_address(&args.address)?;
+    let address = args.address.as_deref().map(parse_address).transpose()?;
     log::start(None);
     let mut outcome = ReleaseReport {
         time: node.now.wall_time(node.now.boot),
-        address,
-        released: false,
-        refused: None,
-        holder: None,
-        signs_of_life: Vec::new(),
+        ..ReleaseReport::default()
     };
-    outcome.refused = outcome.attempt(node, args.container.as_deref(), args.force)?;
+    outcome.refused = outcome.attempt(node, address, args)?;
     outcome.released = outcome.refused.is_none();
     if outcome.released {
-        outcome.tell(node);
+        outcome.record(node);
     }
     let status = u8::from(!outcome.released);
     args.format
@@ -108,6 +104,33 @@ fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Cand
     })
 }
 
+/// The held records of a pod.
+///
+/// # Errors
+/// The name stands for several pods, or several sandboxes of the pod hold addresses.
+fn of_pod(state: &State, name: &str) -> Result<Vec<Candidate>, CommandError> {
+    let Some(pod) = find_pod_of_holder(name, state.ipam())? else {
+        return Ok(Vec::new());
+    };
+    let all = held_records(state.ipam());
+    let its = all.filter(|(_, _, _, held)| held.holder.pod.as_ref() == Some(&pod));
+    let found = its.map(|(space, key, record, held)| Candidate::new(space, key, record.key, held));
+    let found: Vec<Candidate> = found.collect();
+    let holders = found.iter().map(|candidate| &candidate.held.holder);
+    let sandboxes: BTreeSet<&str> = holders.map(|holder| holder.container_id()).collect();
+    if sandboxes.len() > 1 {
+        let describe =
+            |c: &Candidate| format!("{} --container {}", c.key, c.held.holder.container_text());
+        let each: Vec<String> = found.iter().map(describe).collect();
+        return Err(CommandError(format!(
+            "{} sandboxes of pod {pod} hold addresses; `reclaim --pod` frees those of dead ones; to release one, type its address:\n  {}",
+            sandboxes.len(),
+            list_first(&each)
+        )));
+    }
+    Ok(found)
+}
+
 /// The evidence that the holder is alive or may be. Its age is not evidence, nor that it can show none.
 fn signs(address: IpAddr, held: &Held, ipam: &Ipam, evidence: &Evidence) -> Vec<String> {
     let index = EvidenceIndex::new(evidence, ipam);
@@ -122,14 +145,18 @@ fn signs(address: IpAddr, held: &Held, ipam: &Ipam, evidence: &Evidence) -> Vec<
     }
 }
 
-/// Frees the record under the lock, unless it changed.
-fn release(node: &Node, candidate: &Candidate) -> Result<bool, CommandError> {
+/// Frees the records under the lock, unless one of them changed.
+fn release(node: &Node, candidates: &[Candidate]) -> Result<bool, CommandError> {
     let mut locked = node.lock()?;
     let loaded = node.context.open(&mut locked);
     let Some(mut state) = StateView::from_opened(node, loaded).into_writable()? else {
         return Ok(false);
     };
-    if !state.ipam_mut().free_by_hand(candidate, boot_now()) {
+    let ipam = state.ipam_mut();
+    if !candidates
+        .iter()
+        .all(|candidate| ipam.free_by_hand(candidate, boot_now()))
+    {
         return Ok(false);
     }
     node.save(&mut locked, &mut state)?;
@@ -137,70 +164,94 @@ fn release(node: &Node, candidate: &Candidate) -> Result<bool, CommandError> {
 }
 
 impl ReleaseReport {
-    /// Releases the address, or returns the reason of the refusal. Fills the holder and the evidence.
+    /// Releases the addresses, or returns the reason of the refusal. Fills the holders and the evidence.
     fn attempt(
         &mut self,
         node: &Node,
-        typed: Option<&str>,
-        force: bool,
+        address: Option<IpAddr>,
+        args: &ReleaseArgs,
     ) -> Result<Option<String>, CommandError> {
         let refused = |why: &str| Ok(Some(why.to_owned()));
-        let address = self.address;
         let Some(state) = StateView::load(node).into_writable()? else {
             return refused("there is no state on this node, so nothing is held");
         };
+        let typed = args.container.as_deref();
         let container = typed.map(|typed| complete_id(typed, state.ipam()));
         let container = container.transpose()?;
-        let candidate = match named(&state, address, container.as_deref()) {
-            Ok(candidate) => candidate,
-            Err(why) => return Ok(Some(why)),
+        let candidates = match (address, &args.pod) {
+            (Some(address), _) => match named(&state, address, container.as_deref()) {
+                Ok(candidate) => vec![candidate],
+                Err(why) => return Ok(Some(why)),
+            },
+            (None, pod) => of_pod(&state, pod.as_deref().unwrap_or_default())?,
         };
-        let holder = HeldAddress::from_candidate(&candidate, &node.now);
-        let holder_text = holder.describe_holder();
-        let Some(container) = container else {
-            return Err(CommandError(format!(
-                "--container ID is missing; {address} is held by {holder_text}: --container {}",
-                holder.container_text()
-            )));
+        let held = |candidate| HeldAddress::from_candidate(candidate, &node.now);
+        self.holders = candidates.iter().map(held).collect();
+        let Some(first) = self.holders.first() else {
+            return refused("no pod of this name holds an address");
         };
-        self.holder = Some(holder);
-        if !is_holder(&container, &candidate.held.holder) {
-            return refused(&format!(
-                "{address} is held by {holder_text}, not by container {}",
-                typed.unwrap_or_default()
-            ));
+        let (holder_text, address_text) = (first.describe_holder(), self.addresses_text());
+        if args.pod.is_none() {
+            let Some(container) = container else {
+                return Err(CommandError(format!(
+                    "--container ID is missing; {address_text} is held by {holder_text}: --container {}",
+                    first.container_text()
+                )));
+            };
+            if !is_holder(&container, &first.by) {
+                return refused(&format!(
+                    "{address_text} is held by {holder_text}, not by container {}",
+                    typed.unwrap_or_default()
+                ));
+            }
         }
-        let look = capture_snapshot(vec![candidate.clone()], &node.context);
-        self.signs_of_life = signs(address, &candidate.held, state.ipam(), &look.evidence);
-        if !self.signs_of_life.is_empty() && !force {
+        let look = capture_snapshot(candidates.clone(), &node.context);
+        for Candidate { key, held, .. } in &candidates {
+            let found = signs(address.unwrap_or(*key), held, state.ipam(), &look.evidence);
+            let is_new = |sign: &String| !self.signs_of_life.contains(sign);
+            let new: Vec<String> = found.into_iter().filter(is_new).collect();
+            self.signs_of_life.extend(new);
+        }
+        if !self.signs_of_life.is_empty() && !args.force {
             return refused(
                 "its holder may be alive; if you are certain that it is dead, add --force",
             );
         }
-        if release(node, &candidate)? {
+        if release(node, &candidates)? {
             Ok(None)
         } else {
             refused("its record changed meanwhile; try again")
         }
     }
 
+    /// The addresses, as part of a sentence.
+    fn addresses_text(&self) -> String {
+        let addresses = self.holders.iter().map(|held| held.address.to_string());
+        addresses.collect::<Vec<_>>().join(" and ")
+    }
+
     /// Writes the log line and the operation record.
-    fn tell(&self, node: &Node) {
-        let Some(holder) = &self.holder else {
+    fn record(&self, node: &Node) {
+        let Some(holder) = self.holders.first() else {
             return;
         };
-        let (address, operator) = (self.address, describe_operator());
+        let (addresses, operator) = (self.addresses_text(), describe_operator());
         let holder_text = holder.describe_holder();
         let signs = if self.signs_of_life.is_empty() {
             "no evidence showed its holder".to_owned()
         } else {
             format!("despite: {}", self.signs_of_life.join("; "))
         };
-        warn!(target: "ipam", "{address} of {holder_text} was released by {operator}; {signs}.");
+        let verb = if self.holders.len() > 1 {
+            "were"
+        } else {
+            "was"
+        };
+        warn!(target: "ipam", "{addresses} of {holder_text} {verb} released by {operator}; {signs}.");
         let record = OperationRecord {
             verb: "release".to_owned(),
             holder: holder.by.clone(),
-            addresses: vec![address],
+            addresses: self.holders.iter().map(|held| held.address).collect(),
             ..OperationRecord::default()
         };
         record_operation(&node.context, record);
@@ -208,13 +259,16 @@ impl ReleaseReport {
 
     /// Prints the report as text.
     pub fn print(&self, screen: &Screen) -> String {
-        let (address, holder) = (self.address, self.holder.as_ref());
-        let holder = holder.map(HeldAddress::describe_holder).unwrap_or_default();
+        let holder = self.holders.first().map(HeldAddress::describe_holder);
+        let (addresses, holder) = (self.addresses_text(), holder.unwrap_or_default());
         let sentence = match &self.refused {
-            None => format!(
-                "{address} of {holder} is released; it is allocated again after a cooldown."
-            ),
             Some(why) => format!("Not released: {why}."),
+            None if self.holders.len() > 1 => format!(
+                "{addresses} of {holder} are released; they are allocated again after a cooldown."
+            ),
+            None => format!(
+                "{addresses} of {holder} is released; it is allocated again after a cooldown."
+            ),
         };
         let mut text = screen.paragraph("", 0, &sentence);
         for sign in &self.signs_of_life {

@@ -5,10 +5,11 @@ use std::io;
 use serde::Serialize;
 
 use super::finding::{Finding, FindingKind, Severity};
-use super::node::Node;
+use super::node::{Node, capture_snapshot};
 use super::outcome::CommandError;
 use crate::host::io_reason;
-use crate::ipam::{Ipam, Moment};
+use crate::ipam::{Evidence, Ipam, Moment, Place, Routes};
+use crate::plugin::note_moved_namespaces;
 use crate::state::{Condition, FORMAT, Origin, QUARANTINE, State, StoreError};
 
 /// The state and its health.
@@ -56,6 +57,14 @@ impl StateView {
         Ok(view)
     }
 
+    /// Scans the node, then reads the state. So the state has what changed during the scan.
+    pub fn load_with_evidence(node: &Node) -> (StateView, Evidence) {
+        let mut evidence = capture_snapshot(Vec::new(), &node.context).evidence;
+        let state = StateView::load(node);
+        note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
+        (state, evidence)
+    }
+
     /// Reads the state without a lock, as writers always replace the whole file.
     pub fn load(node: &Node) -> StateView {
         StateView::from_opened(node, node.context.view())
@@ -81,6 +90,18 @@ impl StateView {
     /// The addresses; none where the state cannot be read.
     pub fn ipam(&self) -> &Ipam {
         self.state.ipam()
+    }
+
+    /// The addresses, with a mark at those that the host has now. The state has the marks of the last ADD.
+    pub fn present_ipam(&self, node: &Node, evidence: &Evidence) -> Ipam {
+        let mut ipam = self.ipam().clone();
+        if let (true, Routes::Read(routes)) = (node.paths().is_this_host(), &evidence.routes) {
+            let configured = evidence.kernel.configured.iter();
+            let on_host = configured.filter(|(_, place)| **place == Place::Host);
+            let on_host = on_host.map(|(address, _)| address).chain(routes).copied();
+            ipam.mark_on_host(&on_host.collect());
+        }
+        ipam
     }
 
     /// Fails where this user may not read the file.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::events::print_events;
-use super::explain::{Explanation, Facts, Query};
 use super::finding::{Finding, FindingKind};
 use super::findings::check::{CheckReport, Prediction};
 use super::findings::host_addresses::{HostAddresses, HostEntry};
@@ -18,7 +17,8 @@ use super::findings::records::{self, NodeView};
 use super::node::Now;
 use super::reclaim::ReclaimReport;
 use super::screen::Screen;
-use super::show::{ShowReport, SourceReport};
+use super::show::subject::{Facts, Subject, SubjectReport};
+use super::show::{ShowReport, SourceReport, Totals};
 use super::state_view::StateReport;
 use crate::cni::{IpamConfig, NAME};
 use crate::events::OperationRecord;
@@ -30,6 +30,11 @@ use crate::plugin;
 use crate::state::{Condition, Loss, State};
 
 const SECOND: u64 = 1_000_000_000;
+
+const PLAIN: Screen = Screen {
+    width: None,
+    colours: false,
+};
 
 /// Twenty days after the node started.
 const NOW: Now = Now {
@@ -242,14 +247,16 @@ fn corrupt() -> StateReport {
     })
 }
 
-fn show(ipam: &Ipam, state: StateReport, source: SourceReport) -> ShowReport {
+fn show(ipam: &Ipam, evidence: &Evidence, state: StateReport, source: SourceReport) -> ShowReport {
     let counts = ipam.counts(
         &Taken::default(),
         Duration::from_secs(30),
         &Default::default(),
         NOW.boot,
     );
-    ShowReport::new(ipam, counts, state, source, &NOW)
+    let mut report = ShowReport::new(ipam, counts, state, source, &NOW);
+    report.judge(ipam, evidence, &NOW);
+    report
 }
 
 fn answered() -> SourceReport {
@@ -292,7 +299,12 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
     CheckReport::of_findings(findings, Vec::new(), ipam, vec![add], &NOW)
 }
 
-fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateReport) -> Explanation {
+fn subject_report(
+    subject: &str,
+    ipam: &Ipam,
+    evidence: &Evidence,
+    state: StateReport,
+) -> SubjectReport {
     let facts = Facts {
         ipam,
         evidence,
@@ -302,7 +314,7 @@ fn explanation(subject: &str, ipam: &Ipam, evidence: &Evidence, state: StateRepo
         host: &[],
         withheld: &BTreeSet::new(),
     };
-    Explanation::new(&Query::parse(subject), &facts, events(), state)
+    SubjectReport::new(&Subject::parse(subject), &facts, events(), state)
 }
 
 fn reclaim(done: bool) -> ReclaimReport {
@@ -402,7 +414,9 @@ fn assert_fixture(name: &str, text: &str) {
 
 fn assert_fits(name: &str, text: &str) {
     const WIDTH: usize = 80;
-    for line in text.lines() {
+    // An operation has one line of any length.
+    let is_operation = |line: &&str| line.contains("  error ") || line.contains("  by ");
+    for line in text.lines().filter(|line| !is_operation(line)) {
         // Paths, URLs and commands are not wrapped.
         let words = line.split_whitespace().map(str::len).max().unwrap_or(0);
         assert!(
@@ -441,10 +455,11 @@ fn screens_of_show() {
     for pods in [0, 3, 30, 250] {
         let ipam = node(pods);
         assert_screens(&format!("show-{pods}"), |screen| {
-            show(&ipam, fine(), answered()).print(screen, NAME)
+            let evidence = evidence_of_pods(pods, &[]);
+            show(&ipam, &evidence, fine(), answered()).print(screen, NAME)
         });
     }
-    let (ipam, _) = troubled();
+    let (ipam, evidence) = troubled();
     assert_screens("show-troubled", |screen| {
         let failed = SourceReport {
             failed_seconds: Some(3),
@@ -452,8 +467,63 @@ fn screens_of_show() {
         };
         let quarantine = Moment(NOW.boot.0 + 17 * SECOND);
         let rebuilt = state(|state| state.ipam_mut().quarantine = Some(quarantine));
-        show(&ipam, rebuilt, failed).print(screen, NAME)
+        show(&ipam, &evidence, rebuilt, failed).print(screen, NAME)
     });
+}
+
+#[test]
+fn show_marks_the_leaks_that_check_finds() {
+    let (ipam, evidence) = troubled();
+    let blind = Evidence {
+        kernel: Kernel {
+            incomplete: Some("permission denied".into()),
+            ..evidence.kernel.clone()
+        },
+        ..evidence.clone()
+    };
+    for (evidence, leaks) in [(evidence, 5), (blind, 0)] {
+        let found = checked(&ipam, &evidence, Vec::new()).findings;
+        let found = found.iter().filter(|f| f.kind == FindingKind::Leak);
+        let found: BTreeSet<String> = found.map(|f| f.subject.clone()).collect();
+        let report = show(&ipam, &evidence, fine(), answered());
+        let pool = &report.pools[0];
+        let marked = pool.holders.iter().filter(|h| h.leaked == Some(true));
+        let marked: BTreeSet<String> = marked.map(|h| h.address.to_string()).collect();
+        assert_eq!(marked, found);
+        assert_eq!((pool.leaked, report.totals.leaked), (leaks, leaks));
+        let text = report.print(&PLAIN, NAME);
+        let is_unknown = text.contains("leaked an address is not known: not every network");
+        assert_eq!(
+            (pool.unjudged > 0, is_unknown),
+            (leaks == 0, leaks == 0),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn totals_count_what_two_pools_have_once() {
+    let mut ipam = node(3);
+    let second = {
+        let space = &ipam.spaces["local"];
+        let mut pool = space.pools["10.224.0.0/16"].clone();
+        pool.records.retain(|record| record.address() < address(10));
+        // The third pod has an address of its own in it, and one pod has no name.
+        pool.record_mut(&address(5)).unwrap().usage = Usage::Held(held(2));
+        pool
+    };
+    let space = ipam.spaces.get_mut("local").unwrap();
+    space.pools.insert("10.224.0.0/24".into(), second);
+    let report = show(&ipam, &evidence_of_pods(2, &[]), fine(), answered());
+    let Totals {
+        pods, size, leaked, ..
+    } = report.totals;
+    assert_eq!((pods, size, report.totals.count.held), (3, 253, 4));
+    // The two addresses of the pod that is gone, one of which is in both pools.
+    assert_eq!(leaked, 2);
+    let text = report.print(&PLAIN, NAME);
+    let expected = "All 2 pools: 4 held, 2 of them leaked, 249 free, of 253 addresses; 3 pods.\n";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -468,7 +538,8 @@ fn screens_of_show_without_a_state() {
         ("newer", with(Condition::Newer { format: 4 })),
     ] {
         assert_screens(&format!("show-{name}"), |screen| {
-            show(&empty, state.clone(), SourceReport::default()).print(screen, NAME)
+            let source = SourceReport::default();
+            show(&empty, &Evidence::default(), state.clone(), source).print(screen, NAME)
         });
     }
 }
@@ -508,16 +579,16 @@ fn screens_of_check() {
 #[test]
 fn screens_of_reclaim() {
     assert_screens("reclaim-would", |screen| {
-        reclaim(false).print(screen, "sudo azure-vnet-ipam")
+        reclaim(false).print(screen, "sudo azure-vnet-ipam reclaim --yes")
     });
-    assert_screens("reclaim-done", |screen| reclaim(true).print(screen, NAME));
+    assert_screens("reclaim-done", |screen| reclaim(true).print(screen, ""));
     assert_screens("reclaim-nothing", |screen| {
-        ReclaimReport::default().print(screen, NAME)
+        ReclaimReport::default().print(screen, "azure-vnet-ipam reclaim --yes")
     });
 }
 
 #[test]
-fn screens_of_explain() {
+fn screens_of_subjects() {
     let (ipam, evidence) = troubled();
     let of = |n: usize| address(n).to_string();
     for (name, subject) in [
@@ -533,14 +604,14 @@ fn screens_of_explain() {
         ("pod", pod(3)),
         ("nobody", "default/nobody".to_owned()),
     ] {
-        assert_screens(&format!("explain-{name}"), |screen| {
-            explanation(&subject, &ipam, &evidence, fine()).print(screen)
+        assert_screens(&format!("show-{name}"), |screen| {
+            subject_report(&subject, &ipam, &evidence, fine()).print(screen)
         });
     }
 }
 
 #[test]
-fn screens_of_explain_with_a_second_pod_or_without_a_state() {
+fn screens_of_subjects_with_a_second_pod_or_without_a_state() {
     let (ipam, mut evidence) = troubled();
     // The pod in the namespace that has address 11 as well.
     entries(&mut evidence).push(Entry {
@@ -556,8 +627,8 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
         is_live: true,
         ..Entry::default()
     });
-    assert_screens("explain-duplicate", |screen| {
-        explanation(&address(11).to_string(), &ipam, &evidence, fine()).print(screen)
+    assert_screens("show-duplicate", |screen| {
+        subject_report(&address(11).to_string(), &ipam, &evidence, fine()).print(screen)
     });
     let corrupt = corrupt();
     for (name, subject) in [
@@ -565,9 +636,9 @@ fn screens_of_explain_with_a_second_pod_or_without_a_state() {
         ("pod", pod(3)),
         ("nobody", "default/nobody".to_owned()),
     ] {
-        assert_screens(&format!("explain-corrupt-{name}"), |screen| {
+        assert_screens(&format!("show-corrupt-{name}"), |screen| {
             let state = corrupt.clone();
-            explanation(&subject, &Ipam::default(), &evidence, state).print(screen)
+            subject_report(&subject, &Ipam::default(), &evidence, state).print(screen)
         });
     }
 }

@@ -350,15 +350,15 @@ broken_nodes! {
         findings: &["on-host"],
     }
     the_host_has_an_address_of_a_pod {
-        broken_by: "ip addr add 10.224.0.5/16 dev eth0; $OURS explain 10.224.0.5 | grep 'has it too, on the host'",
+        broken_by: "ip addr add 10.224.0.5/16 dev eth0; $OURS show 10.224.0.5 | grep 'has it too, on the host'",
         findings: &["on-host"],
     }
     a_pod_lost_its_address {
-        broken_by: "ip -n web-1 addr del 10.224.0.5/16 dev eth0; $OURS explain 10.224.0.5 | grep 'not configured in'",
+        broken_by: "ip -n web-1 addr del 10.224.0.5/16 dev eth0; $OURS show 10.224.0.5 | grep 'not configured in'",
         by_hand: "ip -n web-1 addr add 10.224.0.5/16 dev eth0",
     }
     namespaces_are_covered_and_a_route_leads_to_a_pod {
-        broken_by: "ip route add 10.224.0.5/32 dev azbr0; mount -t tmpfs none /run/netns",
+        broken_by: "ip route add 10.224.0.5/32 dev azbr0; mount -t tmpfs none /run/netns; $OURS show | grep 'leaked an address is not known'",
         by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done",
     }
     namespaces_are_covered_and_a_route_leads_to_a_free_address {

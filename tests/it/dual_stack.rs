@@ -97,12 +97,12 @@ fn host_routes_and_addresses_protect_ipv6_too() {
         let text = String::from_utf8(output.stdout).unwrap();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    let explanation = hours_later(&["explain", &v6]);
+    let explanation = hours_later(&["show", &v6]);
     assert!(
         explanation.contains("the host has a route to it"),
         "{explanation}"
     );
-    let explanation = hours_later(&["explain", &v4]);
+    let explanation = hours_later(&["show", &v4]);
     assert!(
         explanation.contains(&format!("{v6} of the same pod is configured")),
         "{explanation}"

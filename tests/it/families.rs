@@ -298,7 +298,7 @@ fn ipv6_pool_is_stored_in_canonical_form() {
             .stdout
             .contains("fd00:1:2::/120 on eth0, gateway fd00:1:2::1")
     );
-    let story = node.run_command(["explain", "FD00:1:2:0::5"]);
+    let story = node.run_command(["show", "FD00:1:2:0::5"]);
     assert!(story.success().stdout.contains("c1"), "{story:?}");
     let metrics = node.run_command(["metrics"]);
     let line = r#"azure_vnet_ipam_pool_held_addresses{plugin="azure-vnet-ipam",space="local",pool="fd00:1:2::/120",interface="eth0"} 1"#;

@@ -206,17 +206,17 @@ fn check_json_has_its_shape() {
 }
 
 #[test]
-fn explain_json_has_its_shape() {
-    let (node, _wire) = node_with_history("shapes-explain");
+fn show_subject_json_has_its_shape() {
+    let (node, _wire) = node_with_history("shapes-subject");
     for (subject, status, fixture) in [
-        ("10.224.0.5", 0, "explain-held"),
-        ("10.224.0.9", 0, "explain-free"),
-        ("10.224.0.7", 0, "explain-cooldown"),
-        ("default/web-9", 0, "explain-pod"),
-        ("c5", 0, "explain-container"),
-        ("nobody", 1, "explain-unknown"),
+        ("10.224.0.5", 0, "show-held"),
+        ("10.224.0.9", 0, "show-free"),
+        ("10.224.0.7", 0, "show-cooldown"),
+        ("default/web-9", 0, "show-pod"),
+        ("c5", 0, "show-container"),
+        ("nobody", 1, "show-unknown"),
     ] {
-        let line = format!("explain {subject} --json");
+        let line = format!("show {subject} --json");
         assert_output_has_shape(&node, &line, status, fixture);
     }
 }

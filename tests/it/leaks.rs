@@ -146,9 +146,9 @@ fn user_namespace_delays_reclaim_but_not_del() {
     pods.add_later(HOUR, "more").error();
     user.kill();
     // The process ends first, its network namespace a moment later.
-    let explain = || pods.node.run_command(["explain", &two, "--json"]).json();
+    let story = || pods.node.run_command(["show", &two, "--json"]).json();
     wait_until("the end of the user's namespace", || {
-        explain()["addresses"][0]["shown"] == json!([])
+        story()["addresses"][0]["shown"] == json!([])
     });
     assert_eq!(pods.add_later(HOUR, "more").address(), two);
 }

@@ -1,7 +1,7 @@
 //! The commands of operators, on nodes in a folder and on nodes with real pods.
 
-mod explain;
 mod release;
+mod subjects;
 mod views;
 
 use std::collections::BTreeMap;
@@ -142,7 +142,7 @@ fn read_only_commands_touch_nothing() {
         ("events", [0, 0, 0]),
         ("check", [1, 1, 1]),
         ("check --all", [1, 1, 1]),
-        ("explain 10.224.0.5", [1, 0, 0]),
+        ("show 10.224.0.5", [1, 0, 0]),
         ("reclaim", [0, 0, 2]),
         ("export", [0, 0, 0]),
         ("metrics", [0, 0, 0]),
@@ -225,7 +225,7 @@ fn missing_permission_is_answered_with_sudo_in_one_line() {
     install(&own);
     node.make_accessible_to_everybody();
     fs::set_permissions(node.state_path(), fs::Permissions::from_mode(0o600)).unwrap();
-    for line in ["show", "explain 10.224.0.5", "reclaim", "export", "metrics"] {
+    for line in ["show", "show 10.224.0.5", "reclaim", "export", "metrics"] {
         let mut command = Command::new(&own);
         command.env_clear().envs(&node.env).args(line.split(' '));
         let output = output(command.uid(65_534).gid(65_534));

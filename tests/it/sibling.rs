@@ -115,9 +115,9 @@ fn messages_name_the_program_as_called() {
         ("--help", 0, "/etc/azure-vnet-ipam.json"),
         ("show", 0, "fd00:1:2::5"),
         (
-            "explain",
+            "release",
             2,
-            "\nUsage: azure-vnet-ipamv6 explain <SUBJECT>\n",
+            "\nUsage: azure-vnet-ipamv6 release <ADDRESS>\n",
         ),
     ] {
         let Outcome {

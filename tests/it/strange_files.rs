@@ -86,7 +86,7 @@ fn run_all(node: &Node, what: &str) {
         &["events"],
         &["show", "--json"],
         &["check", "--all"],
-        &["explain", "10.224.0.5"],
+        &["show", "10.224.0.5"],
         &["export"],
         &["metrics"],
         &["check-settings"],

@@ -100,10 +100,7 @@ impl CheckReport {
             hidden.for_each(|add| add.set_unknown("cannot be seen in this container".to_owned()));
         }
         findings.extend(explain_failures(&adds, &findings));
-        if visibility.is_root {
-            let commands = findings.iter_mut().flat_map(|f| &mut f.commands);
-            commands.for_each(|command| *command = command.replace("sudo ", ""));
-        }
+        remove_needless_sudo(&mut findings);
         let not_seen = not_seen(&inspection.evidence, &visibility, &node.now);
         CheckReport::of_findings(findings, not_seen, ipam, adds, &node.now)
     }
@@ -195,6 +192,14 @@ impl CheckReport {
         let holders = pluralize(self.compared, "holder", "holders");
         text.push_str(&format!("{holders} compared with the node.\n"));
         text
+    }
+}
+
+/// Removes `sudo` from all commands if this is root, who needs none, and may not have it.
+fn remove_needless_sudo(findings: &mut [Finding]) {
+    if geteuid().is_root() {
+        let commands = findings.iter_mut().flat_map(|f| &mut f.commands);
+        commands.for_each(|command| *command = command.replace("sudo ", ""));
     }
 }
 

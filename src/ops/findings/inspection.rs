@@ -13,10 +13,10 @@ use crate::failure::message_with_remedy;
 use crate::host::{boot_now, read_text};
 use crate::ipam::{Evidence, Holder, Moment};
 use crate::ops::held::held_records;
-use crate::ops::node::{Node, capture_snapshot};
+use crate::ops::node::Node;
 use crate::ops::node_config::NodeConfig;
 use crate::ops::state_view::StateView;
-use crate::plugin::{Trial, note_moved_namespaces};
+use crate::plugin::Trial;
 use crate::source::{MatchedListing, Source, SourceError, last_attempts, time_limit};
 use crate::state::{LockHolder, WAIT, holder_now};
 
@@ -78,10 +78,7 @@ impl Inspection {
                 took,
             }
         });
-        let mut evidence = capture_snapshot(Vec::new(), &node.context).evidence;
-        // Read last, so that it includes what changed meanwhile.
-        let state = StateView::load(node);
-        note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
+        let (state, evidence) = StateView::load_with_evidence(node);
         Inspection {
             held_before: before,
             last_holders: read_last_holders(node),

@@ -9,13 +9,13 @@ use ipnet::IpNet;
 
 use super::host_addresses::{Configurer, HostAddresses, HostEntry};
 use crate::ipam::{
-    AGAIN, Evidence, EvidenceIndex, Existence, Free, Held, Holder, Ipam, Judgement, Place, Pool,
-    Reason, Record, Verdict,
+    AGAIN, Evidence, EvidenceIndex, Free, Held, Holder, Ipam, Place, Pool, Record, Verdict,
 };
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::held::{
     HeldAddress, describe_missing, describe_uses, held_records, records_by_address,
 };
+use crate::ops::leak::Leak;
 use crate::ops::node::Now;
 use crate::ops::screen::format_age;
 
@@ -57,7 +57,8 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         let address = record.address();
         let holder = HeldAddress::new(pool, address, held, now);
         let judgement = index.judge(address, held, now.boot);
-        found.extend(leak(held, &holder, &judgement, view));
+        let leak = Leak::find(held, &judgement, evidence, now);
+        found.extend(leak.map(|leak| leaked(leak, held, &holder, view)));
         let is_on_host = view.host.find(address).is_some();
         if is_on_host && judgement.verdict == Verdict::Alive {
             let holder = Some(holder.clone());
@@ -106,25 +107,21 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     found
 }
 
-/// A held address without evidence, or with nothing but a host route that may be left over.
-fn leak(
-    held: &Held,
-    holder: &HeldAddress,
-    judgement: &Judgement,
-    view: &NodeView<'_>,
-) -> Option<Finding> {
+/// A held address that its holder has leaked.
+fn leaked(leak: Leak, held: &Held, holder: &HeldAddress, view: &NodeView<'_>) -> Finding {
     let (address, program) = (holder.address, view.program);
-    let age = view.now.since(held.since);
     let reclaim = format!("sudo {program} reclaim --yes");
-    let only = |wanted: fn(&Reason) -> bool| judgement.reasons.iter().all(wanted);
-    let mut shown = "nothing on this node shows it";
-    let (cause, remedy, commands) = match judgement.verdict {
-        Verdict::Dead => (
+    let shown = match leak {
+        Leak::RouteLeft => "only a host route shows it",
+        Leak::Dead | Leak::MayBeDead | Leak::Young => "nothing on this node shows it",
+    };
+    let (cause, remedy, commands) = match leak {
+        Leak::Dead => (
             "held, but nothing on this node shows the pods: they are dead",
             "an ADD frees leaks when their pool is exhausted; to free them all now:".to_owned(),
             vec![reclaim],
         ),
-        Verdict::Suspect => {
+        Leak::MayBeDead => {
             let again = match held.suspect {
                 None => format!("now, and again in {} s", AGAIN.as_secs()),
                 Some(at) => {
@@ -138,8 +135,7 @@ fn leak(
                 vec![reclaim],
             )
         }
-        // A running ADD has its network namespace, but a DEL may be about to come.
-        Verdict::Undecided if only(|r| matches!(r, Reason::Young(_))) && age >= AGAIN => (
+        Leak::Young => (
             "held for less than 15 minutes, but nothing on this node shows the pods",
             "reclaim frees it when it is 15 minutes old; if it cannot wait:".to_owned(),
             vec![format!(
@@ -147,44 +143,26 @@ fn leak(
                 holder.container_text()
             )],
         ),
-        Verdict::Alive
-            if only(|r| *r == Reason::HostRoute) && own_namespace_is_gone(held, view.evidence) =>
-        {
-            shown = "only a host route shows it";
-            (
-                "held, but only a host route shows the pods",
-                "the namespace of the pod is gone, so the route is left over; remove it:"
-                    .to_owned(),
-                vec![format!("sudo ip route del {address}"), reclaim],
-            )
-        }
-        Verdict::Alive | Verdict::Undecided => return None,
+        Leak::RouteLeft => (
+            "held, but only a host route shows the pods",
+            "the namespace of the pod is gone, so the route is left over; remove it:".to_owned(),
+            vec![format!("sudo ip route del {address}"), reclaim],
+        ),
     };
     let since = if holder.first_seen { "at least " } else { "" };
     let text = format!(
         "held by {} for {since}{}, but {shown}",
         holder.describe_holder(),
-        format_age(age)
+        format_age(view.now.since(held.since))
     );
     let finding = Finding::warning(FindingKind::Leak, &text, &remedy).about(address);
-    Some(Finding {
+    Finding {
         cause,
         evidence: describe_missing(address, held, view.evidence),
         commands,
         holder: Some(holder.clone()),
         ..finding
-    })
-}
-
-/// Whether a look at all network namespaces did not find that of the holder.
-fn own_namespace_is_gone(held: &Held, Evidence { kernel, .. }: &Evidence) -> bool {
-    let netns = held
-        .holder
-        .netns
-        .as_ref()
-        .filter(|netns| netns.id.is_some());
-    let is_gone = netns.is_some_and(|netns| kernel.existence(netns) == Existence::None);
-    is_gone && kernel.incomplete.is_none()
+    }
 }
 
 /// An address with an unknown holder.

@@ -13,7 +13,7 @@ use super::inspection::{Inspection, SourceAnswer};
 use super::kubelet;
 use crate::failure::{ENVIRONMENT_REMEDY, exhausted, needs_root, source_remedy};
 use crate::host::{Link, Paths, io_reason, links};
-use crate::ipam::{Ipam, Place, Pool, PoolCount, RetriedPod, Routes};
+use crate::ipam::{Ipam, Pool, PoolCount, RetriedPod};
 use crate::log::Milliseconds;
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
 use crate::ops::node::Node;
@@ -210,12 +210,12 @@ fn format_mac(mac: &str) -> String {
 /// The pools of the state: their usage, and whether the source still lists them.
 fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let conf = &inspection.config.conf;
-    let ipam = with_present_marks(node, inspection);
+    let ipam = inspection.state.present_ipam(node, &inspection.evidence);
     let taken = node.taken(&ipam);
     let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let mut found = Vec::new();
     let mut usable_by_family: BTreeMap<bool, usize> = BTreeMap::new();
-    for ((_, key, pool), (_, count)) in ipam.pools().zip(counts) {
+    for ((_, key, pool), (_, count)) in ipam.pools().zip(counts.pools) {
         let is_gone = inspection.matched().is_some_and(|m| !lists(m, key, pool));
         let retried = pool.retried_pod();
         found.push(usage(key, &count, retried.as_ref(), is_gone, &node.program));
@@ -311,19 +311,6 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
         }
     }
     found
-}
-
-/// The addresses, with a mark at those that the host has now. The state has the marks of the last ADD.
-fn with_present_marks(node: &Node, inspection: &Inspection) -> Ipam {
-    let mut ipam = inspection.state.ipam().clone();
-    let evidence = &inspection.evidence;
-    if let (true, Routes::Read(routes)) = (node.paths().is_this_host(), &evidence.routes) {
-        let configured = evidence.kernel.configured.iter();
-        let on_host = configured.filter(|(_, place)| **place == Place::Host);
-        let on_host = on_host.map(|(address, _)| address).chain(routes).copied();
-        ipam.mark_on_host(&on_host.collect());
-    }
-    ipam
 }
 
 fn usage(

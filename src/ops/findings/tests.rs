@@ -258,15 +258,7 @@ fn the_screen_of_check_is_the_one_in_the_readme() {
 
 #[test]
 fn the_screen_of_show_is_the_one_in_the_readme() {
-    let mut ipam = ipam();
-    // The pod that `check` finds dead was found so before.
-    let pool = ipam.pools_mut().next().unwrap();
-    for (address, suspect) in [("10.224.0.6", Some(ago(20))), ("10.224.0.7", None)] {
-        let record = pool.record_mut(&ip(address)).unwrap();
-        if let Usage::Held(held) = &mut record.usage {
-            held.suspect = suspect;
-        }
-    }
+    let ipam = ipam();
     let counts = ipam.counts(
         &Taken::default(),
         std::time::Duration::from_secs(30),
@@ -281,7 +273,11 @@ fn the_screen_of_show_is_the_one_in_the_readme() {
         answered_seconds: Some(42),
         failed_seconds: None,
     };
-    let text =
-        ShowReport::new(&ipam, counts, state, source, &NOW).print(&EIGHTY, "azure-vnet-ipam");
+    let mut report = ShowReport::new(&ipam, counts, state, source, &NOW);
+    let mut evidence = evidence();
+    let place = Place::Namespace("/run/netns/cni-c81d".to_owned());
+    evidence.kernel.configured.insert(ip("10.224.0.7"), place);
+    report.judge(&ipam, &evidence, &NOW);
+    let text = report.print(&EIGHTY, "azure-vnet-ipam");
     assert_eq!(text, shown("<!-- printed by show -->"), "{text}");
 }

@@ -61,6 +61,77 @@ fn release_is_refused_unless_everything_matches() {
 }
 
 #[test]
+fn a_pod_is_released_by_its_whole_name_with_all_its_addresses() {
+    let (node, _wire) = Node::with_wire("pod", Reply::Xml(xml(5..12)));
+    for (id, interface, pod) in [
+        ("c123456789", "eth0", "shop;K8S_POD_NAME=web-1"),
+        ("c123456789", "eth1", "shop;K8S_POD_NAME=web-1"),
+        ("d123456789", "eth0", "shop;K8S_POD_NAME=web-10"),
+        ("e123456789", "eth0", "shop;K8S_POD_NAME=twice"),
+        ("f123456789", "eth0", "test;K8S_POD_NAME=twice"),
+        ("0123456789", "eth0", "shop;K8S_POD_NAME=retried"),
+        ("1123456789", "eth0", "shop;K8S_POD_NAME=retried"),
+    ] {
+        let args = format!("K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_NAMESPACE={pod}");
+        let add = node.call("ADD", id).env("CNI_ARGS", &args);
+        add.env("CNI_IFNAME", interface).run().success();
+    }
+    let before = node.state_bytes();
+    for row in [
+        "--pod web-1 => 1 its holder may be alive",
+        "--pod web --force => 2 type the whole name:\n  shop/web-1\n  shop/web-10\n",
+        "--pod web-10x --force => 1 no pod of this name holds an address",
+        "--pod twice --force => 2 2 pods have this name",
+        "--pod retried --force => 2 2 sandboxes of pod shop/retried hold addresses",
+        "--pod web-1 --container c123456789 => 2 cannot be used with",
+        "10.224.0.5 --pod web-1 => 2 cannot be used with",
+        "--force => 2 Usage:",
+    ] {
+        let (args, expected) = row.split_once(" => ").unwrap();
+        let (exit, words) = expected.split_once(' ').unwrap();
+        let refused = node.run_line(&format!("release {args}"));
+        let text = format!("{}{}", refused.stdout, refused.stderr);
+        assert_eq!(refused.exit, exit.parse().ok(), "{row}: {text}");
+        assert!(text.contains(words), "{row}: {text}");
+    }
+    assert_eq!(node.state_bytes(), before);
+    let released = node.run_line("release --pod web-1 --force --json");
+    let report = released.success().json();
+    assert_eq!(report["holders"].as_array().unwrap().len(), 2, "{report:#}");
+    assert_eq!(node.held().len(), 5);
+    let event = events(&node).pop().unwrap();
+    assert_eq!(event["addresses"], json!(["10.224.0.5", "10.224.0.6"]));
+}
+
+#[test]
+fn reclaim_of_a_pod_judges_only_its_holders() {
+    let (node, _wire) = Node::with_wire("pod", Reply::Xml(xml(5..9)));
+    for (id, pod) in [("c1", "web-1"), ("c2", "web-2")] {
+        let args =
+            format!("K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_NAMESPACE=shop;K8S_POD_NAME={pod}");
+        node.call("ADD", id).env("CNI_ARGS", &args).run().success();
+    }
+    let young = node
+        .run_line("reclaim --pod shop/web-1 --json")
+        .success()
+        .json();
+    assert_eq!(young["young"], 1);
+    node.advance_clock(3600);
+    // On a node in a folder the scan is never complete.
+    let judged = node.run_line("reclaim --pod web-1 --json").success().json();
+    assert_eq!(judged["kept"][0]["holder"]["pod"], "shop/web-1");
+    assert_eq!(judged["kept"].as_array().unwrap().len(), 1, "{judged:#}");
+    for (line, words) in [
+        ("reclaim --pod web", "type the whole name"),
+        ("reclaim --pod nobody", "no pod \"nobody\" holds an address"),
+    ] {
+        let refused = node.run_line(line);
+        assert_eq!(refused.exit, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
+}
+
+#[test]
 fn release_handles_other_boots_and_original_records() {
     let (node, _wire) = Node::with_wire("release", Reply::Xml(xml([5, 6])));
     node.add("c123456789").success();
@@ -101,7 +172,7 @@ fn ambiguous_prefixes_are_refused_with_the_candidates() {
         node.add(id).success();
     }
     let candidates = "\"abcd\" is ambiguous: 2 containers begin with it; type more characters of one of these:\n  abcdef0001\n  abcdef0002\n";
-    for line in ["release 10.224.0.5 --container abcd", "explain abcd"] {
+    for line in ["release 10.224.0.5 --container abcd", "show abcd"] {
         let outcome = node.run_line(line);
         assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
         assert!(outcome.stderr.ends_with(candidates), "{outcome:?}");
@@ -111,7 +182,7 @@ fn ambiguous_prefixes_are_refused_with_the_candidates() {
         node.run_line(&format!("release 10.224.0.{line} --force"))
             .success();
     }
-    assert_eq!(node.run_line("explain abcd").exit, Some(2));
+    assert_eq!(node.run_line("show abcd").exit, Some(2));
 }
 
 /// Runs a command with the boot clock `seconds` ahead.
@@ -168,12 +239,24 @@ fn reclaim_frees_only_dead_holders() {
     let young = pods.node.run_line("reclaim --yes --json").success().json();
     assert_eq!((&young["young"], &young["freed"]), (&json!(3), &json!([])));
     let before = pods.node.state_bytes();
-    let would = later(&pods, HOUR, "reclaim --json").success().json();
     let addresses = |report: &Value, key: &str| -> BTreeSet<String> {
         let list = report[key].as_array().unwrap().iter();
         list.map(|t| t["holder"]["address"].as_str().unwrap().to_owned())
             .collect()
     };
+    let checked = later(&pods, HOUR, "check --json").json();
+    let leaks = checked["findings"].as_array().unwrap().iter();
+    let leaks = leaks.filter(|finding| finding["kind"] == "leak");
+    let leaks: BTreeSet<&str> = leaks.map(|f| f["subject"].as_str().unwrap()).collect();
+    assert_eq!(leaks, gone.iter().map(String::as_str).collect());
+    // The same two, though no reclaim has marked them.
+    let shown = later(&pods, HOUR, "show --leaked --json").success().json();
+    let leaked = shown["pools"][0]["holders"].as_array().unwrap().iter();
+    let leaked: BTreeSet<&str> = leaked.map(|h| h["address"].as_str().unwrap()).collect();
+    assert_eq!((leaked, &shown["pools"][0]["leaked"]), (leaks, &json!(2)));
+    let one = later(&pods, HOUR, "reclaim --pod gone0001 --json");
+    assert_eq!(addresses(&one.success().json(), "freed").len(), 1);
+    let would = later(&pods, HOUR, "reclaim --json").success().json();
     assert_eq!(addresses(&would, "freed"), BTreeSet::from(gone.clone()));
     assert_eq!(
         (&would["done"], &would["alive"]),
@@ -201,13 +284,13 @@ fn reclaim_frees_only_dead_holders() {
     let freed: BTreeSet<_> = freed.map(|f| f["container"].as_str().unwrap()).collect();
     assert_eq!(freed, BTreeSet::from(["gone0001", "gone0002"]));
     for pod in ["gone0001", "gone0002"] {
-        let story = pods.node.run_line(&format!("explain {pod} --json"));
+        let story = pods.node.run_line(&format!("show {pod} --json"));
         let story = story.success().json();
         let verbs = story["events"].as_array().unwrap().iter();
         let verbs: Vec<_> = verbs.map(|e| e["verb"].as_str().unwrap()).collect();
         assert_eq!(verbs, ["ADD", "reclaim"], "{story:#}");
     }
-    let story = pods.node.run_line("explain living01 --json");
+    let story = pods.node.run_line("show living01 --json");
     let verbs = story.json()["events"].as_array().unwrap().len();
     assert_eq!(verbs, 1, "{story:?}");
 }

@@ -26,8 +26,8 @@ fn control_characters_are_never_printed() {
         &["events", "--json"],
         &["check"],
         &["check", "--json"],
-        &["explain", "c9"],
-        &["explain", "c9", "--json"],
+        &["show", "c9"],
+        &["show", "c9", "--json"],
         &["check", "--all"],
         &["export"],
         &["reclaim"],
@@ -54,6 +54,8 @@ fn show_can_be_limited_to_one_pool() {
     node.add("c1").success();
     let report = node.run_line("show 10.224.0.0/16 --json").success().json();
     assert_eq!(report["pools"][0]["holders"][0]["container"], "c1");
+    let report = node.run_line("show 10.224.0.0 --json").success().json();
+    assert_eq!(report["pools"][0]["subnet"], "10.224.0.0/16");
     let none = node.run_line("show 10.9.0.0/16");
     assert_eq!((none.exit, none.stdout.as_str()), (Some(2), ""));
     assert!(
@@ -70,8 +72,7 @@ fn show_can_be_limited_to_some_holders() {
         node.call("ADD", id).env("CNI_ARGS", &args).run().success();
     }
     node.add("c4").success();
-    // A DEL that came before its ADD makes a suspect.
-    node.del("c5").assert_no_output();
+    node.advance_clock(60);
     node.add("c5").success();
     let shown = |line: &str| -> Vec<String> {
         let report = node.run_line(format!("show --json {line}").trim_end());
@@ -87,19 +88,27 @@ fn show_can_be_limited_to_some_holders() {
     assert_eq!(shown("--pod web"), ["c1", "c2"]);
     assert_eq!(shown("--pod eb-2"), ["c2"]);
     assert_eq!(shown("--pod shop/"), ["c1", "c2", "c3"]);
-    assert_eq!(shown("--pod shop/web --suspect"), [""; 0]);
-    assert_eq!(shown("--suspect"), ["c5"]);
-    let one = node.run_line("explain eb-2").success().stdout.clone();
+    assert_eq!(shown("--namespace shop"), ["c1", "c2", "c3"]);
+    assert_eq!(shown("--namespace sho"), [""; 0]);
+    assert_eq!(shown("--namespace shop --pod dns"), ["c3"]);
+    assert_eq!(shown("--sort age").last().unwrap(), "c5");
+    // On a node in a folder the scan is never complete.
+    assert_eq!(shown("--leaked"), [""; 0]);
+    let one = node.run_line("show eb-2").success().stdout.clone();
     assert!(one.contains("shop/web-2"), "{one}");
-    let two = node.run_line("explain web").stderr;
+    let two = node.run_line("show web").stderr;
     assert!(two.ends_with("\n  shop/web-1\n  shop/web-2\n"), "{two}");
     let none = node.run_line("show --pod nobody").success().stdout.clone();
     assert!(none.starts_with("No holder matches.\n\nSource:"), "{none}");
-    let text = node.run_line("show --suspect").success().stdout.clone();
-    assert!(
-        text.contains("suspect\n") && !text.contains("shop/"),
-        "{text}"
-    );
+    for (line, words) in [
+        ("show web-1 --sort age", "apply to pools"),
+        ("show --watch --json", "--watch prints text"),
+        ("show --watch -o json", "--watch prints text"),
+    ] {
+        let refused = node.run_line(line);
+        assert_eq!((refused.exit, &*refused.stdout), (Some(2), ""), "{line}");
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
 }
 
 /// What the filters let through, `ops::events` tests.
@@ -123,6 +132,16 @@ fn events_can_be_limited() {
         assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
         assert!(outcome.stderr.contains(words), "{outcome:?}");
     }
+}
+
+/// It ends when nobody reads any more, as `head` does.
+#[test]
+fn show_is_repeated_until_nobody_reads() {
+    let (node, _wire) = Node::with_wire("watch", Reply::Xml(xml([5])));
+    node.add("c1").success();
+    let twice = r#""$0" "$@" | grep --max-count=2 "^10.224.0.0/16 on ""#;
+    let shown = node.command(["show", "--watch"]).run_in_shell(twice);
+    assert_eq!(shown.success().stdout.lines().count(), 2, "{shown:?}");
 }
 
 /// For a pod with the longest name that Kubernetes allows.
@@ -178,12 +197,12 @@ fn times_on_screens_are_local_and_in_json_utc() {
         let events = run_with(&node, "events", "TZ", zone);
         assert!(events.starts_with(heading), "{events}");
         assert!(events.contains(&format!("\n{time}  CHECK")), "{events}");
-        let story = run_with(&node, "explain c123", "TZ", zone);
+        let story = run_with(&node, "show c123", "TZ", zone);
         let since = story.lines().find(|line| line.contains(" since ")).unwrap();
         let shown_zone = heading.trim_start_matches("TIME (").trim_end_matches(')');
         assert!(since.contains(&format!(" {shown_zone}, ")), "{story}");
         assert!(story.contains(heading), "{story}");
-        let json = run_with(&node, "explain c123 --json", "TZ", zone);
+        let json = run_with(&node, "show c123 --json", "TZ", zone);
         let json: Value = serde_json::from_str(&json).unwrap();
         let since = &json["addresses"][0]["holder"]["since"];
         for time in [&json["time"], since, &json["events"][0]["time"]] {

@@ -111,9 +111,8 @@ fn crio_calls_every_verb() {
     let pod = crio.host.held();
     assert_eq!(pod.len(), 1);
     assert_eq!(calls("CHECK"), 1);
-    let explained = output(
-        Command::new(crio.host.folder.join("bin/azure-vnet-ipam")).args(["explain", &pod[0]]),
-    );
+    let explained =
+        output(Command::new(crio.host.folder.join("bin/azure-vnet-ipam")).args(["show", &pod[0]]));
     let explained = String::from_utf8(explained.stdout).unwrap();
     let evidence = ["configured in /run/netns/", "the CNI cache: container"];
     assert!(

@@ -1,50 +1,116 @@
-//! `show`: the pools, their usage and their held addresses.
+//! `show`: the pools, their usage and their held addresses, or everything about one address, container or pod.
 
-use std::collections::BTreeSet;
+mod address;
+pub mod subject;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, IsTerminal, stdout};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use rustix::process::geteuid;
 use serde::Serialize;
 
-use super::cli::ShowArgs;
-use super::held::{HeldAddress, common_network, find_pods, records_by_address};
+use super::cli::{Order, ShowArgs};
+use super::held::{HeldAddress, common_network, find_pods, held_records, records_by_address};
+use super::leak::{find_obstacle, is_leaked};
 use super::node::{Node, Now};
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
 use super::screen::{Screen, Tint, format_age, pluralize, replace_control};
 use super::state_view::{StateReport, StateView};
-use crate::ipam::{Ipam, Pool, PoolCount, Record};
+use crate::codec::named_address;
+use crate::host::{boot_now, sleep_until};
+use crate::ipam::{Counts, Evidence, EvidenceIndex, Ipam, Pool, PoolCount, Record};
 use crate::source::{Attempts, last_attempts};
 use crate::state::Refreshed;
+use crate::stdio;
 
 /// Runs the command.
 pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
-    let config = NodeConfig::read(node.paths());
-    let mut show = read(node, &config)?;
-    if let Some(pool) = &args.pool {
-        show.narrow(pool)?;
+    if args.watch {
+        watch(node, args)
+    } else {
+        show(node, args)
     }
-    if args.suspect || args.pod.is_some() {
-        show.filter(args.pod.as_deref(), args.suspect);
-    }
-    let screen = args.format.screen(node.screen);
-    let print = || show.print(&screen, node.paths().name());
-    args.format.output(0, &show, print)
 }
 
-/// Reads what `show` prints.
+/// Shows it again and again until the process is interrupted, or nobody reads any more.
+fn watch(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
+    const INTERVAL: Duration = Duration::from_secs(2);
+    /// The cursor in the first column of the first line, and nothing below it.
+    const CLEAR: &str = "\x1b[H\x1b[2J";
+    if args.format.is_json() {
+        let reason = "--watch prints text: leave out -o json and --json";
+        return Err(CommandError(reason.to_owned()));
+    }
+    let before = if stdout().is_terminal() { CLEAR } else { "" };
+    let after = if stdout().is_terminal() { "" } else { "\n" };
+    loop {
+        let began = boot_now();
+        let text = show(&Node::here(node.paths(), began), args)?.text;
+        match stdio::print_until(&format!("{before}{text}{after}"), None) {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(CommandOutput::default()),
+            Err(e) => return Err(CommandError::from_io("the output cannot be printed", &e)),
+            Ok(()) => sleep_until(began.after(INTERVAL)),
+        }
+    }
+}
+
+/// Shows it once.
+fn show(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
+    StateView::read(node)?;
+    let (state, evidence) = StateView::load_with_evidence(node);
+    let subject = args.subject.as_deref();
+    if let Some(text) = subject.filter(|text| !is_pool(text, state.ipam())) {
+        if args.limits_holders() {
+            let reason = "--pod, --namespace, --leaked and --sort apply to pools: leave them out, or leave out what is to be shown";
+            return Err(CommandError(reason.to_owned()));
+        }
+        return subject::run(node, text, args.format, (&state, &evidence));
+    }
+    let ipam = state.present_ipam(node, &evidence);
+    let config = NodeConfig::read(node.paths());
+    let mut report = ShowReport::from_state(node, &config, &state, &ipam);
+    report.judge(&ipam, &evidence, &node.now);
+    if !node.paths().is_this_host() {
+        // A node in a folder has nothing that could be scanned.
+        report.not_seen = None;
+    }
+    if let Some(pool) = subject {
+        report.narrow(pool)?;
+    }
+    report.filter(args);
+    let screen = args.format.screen(node.screen);
+    let print = || report.print(&screen, &node.program_as_root());
+    args.format.output(0, &report, print)
+}
+
+/// Whether the text names a pool: a subnet, or its first address if that is no address of a pool.
+fn is_pool(text: &str, ipam: &Ipam) -> bool {
+    let is_record = |address| ipam.records().any(|record| record.address() == address);
+    let mut keys = ipam.pools().map(|(_, key, _)| key);
+    text.parse::<IpNet>().is_ok()
+        || keys.any(|key| names_pool(text, key)) && !named_address(text).is_some_and(is_record)
+}
+
+/// Whether the text is the subnet of a pool, with or without its prefix length.
+fn names_pool(text: &str, subnet: &str) -> bool {
+    let Ok(net) = subnet.parse::<IpNet>() else {
+        return text == subnet;
+    };
+    text.parse() == Ok(net) || named_address(text) == Some(net.addr())
+}
+
+/// Reads the report without a scan of the node, so that nobody knows which holders leaked their address.
 ///
 /// # Errors
-/// The state cannot be read.
+/// This user may not read the state.
 pub fn read(node: &Node, config: &NodeConfig) -> Result<ShowReport, CommandError> {
-    let StateView { state, report, .. } = StateView::read(node)?;
-    let ipam = state.ipam();
-    let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-    let (conf, taken) = (&config.conf, node.taken(ipam));
-    let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
-    let source = SourceReport::new(attempts, state.document.refreshed.as_ref(), &node.now);
-    Ok(ShowReport::new(ipam, counts, report, source, &node.now))
+    let state = StateView::read(node)?;
+    Ok(ShowReport::from_state(node, config, &state, state.ipam()))
 }
 
 /// The report of `show`.
@@ -59,9 +125,31 @@ pub struct ShowReport {
     pub source: SourceReport,
     /// The pools, by space and subnet.
     pub pools: Vec<PoolReport>,
+    /// All pools together.
+    pub totals: Totals,
     /// Whether only some of the holders are listed.
     #[serde(skip)]
     pub is_filtered: bool,
+    /// What could not be read of the node, if some holders could not be judged because of it.
+    #[serde(skip)]
+    pub not_seen: Option<String>,
+}
+
+/// All pools together. What several pools have counts once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// The number of pods that hold addresses.
+    pub pods: usize,
+    /// The number of addresses.
+    pub size: usize,
+    /// How they are used.
+    #[serde(flatten)]
+    pub count: PoolCount,
+    /// The number of addresses that leaked.
+    pub leaked: usize,
+    /// The number of held addresses of which nobody knows whether they leaked.
+    pub unjudged: usize,
 }
 
 /// The last queries of the source.
@@ -93,6 +181,10 @@ pub struct PoolReport {
     /// The subnet, and how its addresses are used.
     #[serde(flatten)]
     pub count: PoolCount,
+    /// The number of addresses that leaked.
+    pub leaked: usize,
+    /// The number of held addresses of which nobody knows whether they leaked.
+    pub unjudged: usize,
     /// The held addresses, in their order.
     pub holders: Vec<HeldAddress>,
 }
@@ -108,6 +200,8 @@ impl PoolReport {
             gateway: pool.gateway,
             size: pool.records.len(),
             held_percent: percent(count.held, pool.records.len()),
+            leaked: 0,
+            unjudged: count.held,
             count,
             holders,
         }
@@ -128,7 +222,8 @@ impl PoolReport {
         let mut text = screen.tint(Tint::Strong, heading.trim_end());
         text.push('\n');
         text.push_str(&self.bar(screen));
-        text.push_str(&screen.paragraph("", 2, &self.counts()));
+        let counts = describe_counts(&self.count, self.leaked, self.size);
+        text.push_str(&screen.paragraph("", 2, &counts));
         if !self.holders.is_empty() {
             text.push('\n');
             let table = HeldAddress::table(self.holders.iter(), note);
@@ -136,27 +231,6 @@ impl PoolReport {
             text.push('\n');
         }
         text
-    }
-
-    /// The counts of each use, in words.
-    fn counts(&self) -> String {
-        let count = &self.count;
-        let mut parts = vec![format!("{} held", count.held)];
-        for (count, kind) in [
-            (count.suspect, "of them suspect"),
-            (count.held_elsewhere, "held in another pool"),
-            (count.cooldown, "in cooldown"),
-            (count.withheld, "withheld"),
-            (count.on_host, "on the host"),
-            (count.excluded, "excluded"),
-        ] {
-            if count > 0 {
-                parts.push(format!("{count} {kind}"));
-            }
-        }
-        let size = pluralize(self.size, "address", "addresses");
-        parts.push(format!("{} free, of {size}", count.free));
-        parts.join(", ")
     }
 
     /// The bar and the percentage of held addresses. Each use has its own character, so the bar is readable without colours.
@@ -169,8 +243,8 @@ impl PoolReport {
         let width = width.saturating_sub(BESIDE).min(WIDEST);
         let count = &self.count;
         let parts = [
-            (count.held.saturating_sub(count.suspect), '#', Tint::Good),
-            (count.suspect, '!', Tint::Bad),
+            (count.held.saturating_sub(self.leaked), '#', Tint::Good),
+            (self.leaked, '!', Tint::Bad),
             (count.cooldown, '~', Tint::Doubtful),
             (
                 count.on_host + count.excluded + count.withheld + count.held_elsewhere,
@@ -188,16 +262,46 @@ impl PoolReport {
     }
 }
 
+/// The counts of each use, in words.
+fn describe_counts(count: &PoolCount, leaked: usize, size: usize) -> String {
+    let mut parts = vec![format!("{} held", count.held)];
+    for (count, kind) in [
+        (leaked, "of them leaked"),
+        (count.held_elsewhere, "held in another pool"),
+        (count.cooldown, "in cooldown"),
+        (count.withheld, "withheld"),
+        (count.on_host, "on the host"),
+        (count.excluded, "excluded"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {kind}"));
+        }
+    }
+    let size = pluralize(size, "address", "addresses");
+    parts.push(format!("{} free, of {size}", count.free));
+    parts.join(", ")
+}
+
 impl ShowReport {
+    /// Makes the report from the state that was read, with these addresses.
+    fn from_state(node: &Node, config: &NodeConfig, view: &StateView, ipam: &Ipam) -> ShowReport {
+        let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
+        let (conf, taken) = (&config.conf, node.taken(ipam));
+        let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
+        let refreshed = view.state.document.refreshed.as_ref();
+        let source = SourceReport::new(attempts, refreshed, &node.now);
+        ShowReport::new(ipam, counts, view.report.clone(), source, &node.now)
+    }
+
     /// Makes the report.
     pub fn new(
         ipam: &Ipam,
-        counts: Vec<(String, PoolCount)>,
+        counts: Counts,
         state: StateReport,
         source: SourceReport,
         now: &Now,
     ) -> ShowReport {
-        let pools = ipam.pools().zip(counts);
+        let pools = ipam.pools().zip(counts.pools);
         let mut pools: Vec<PoolReport> = pools
             .map(|((space, _, pool), (_, count))| PoolReport::new(space, pool, count, now))
             .collect();
@@ -214,20 +318,73 @@ impl ShowReport {
             (&pool.space, subnet.parse().ok(), subnet)
         }
         pools.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
+        let pods: BTreeSet<String> = pools.iter().flat_map(|p| &p.holders).map(pod_key).collect();
+        let totals = Totals {
+            pods: pods.len(),
+            size: ipam
+                .records()
+                .map(Record::address)
+                .collect::<BTreeSet<_>>()
+                .len(),
+            leaked: 0,
+            unjudged: counts.total.held,
+            count: counts.total,
+        };
         ShowReport {
             time: now.wall_time(now.boot),
             state,
             source,
             pools,
+            totals,
             is_filtered: false,
+            not_seen: None,
         }
     }
 
-    /// Removes all pools but one.
+    /// Judges each holder as `check` does.
+    pub fn judge(&mut self, ipam: &Ipam, evidence: &Evidence, now: &Now) {
+        let index = EvidenceIndex::new(evidence, ipam);
+        let mut leaks = BTreeMap::new();
+        for (space, pool, record, held) in held_records(ipam) {
+            let address = record.address();
+            let judgement = index.judge(address, held, now.boot);
+            if let Some(obstacle) = find_obstacle(&judgement) {
+                self.not_seen.get_or_insert_with(|| obstacle.to_string());
+            }
+            let leaked = is_leaked(held, &judgement, evidence, now);
+            leaks.insert((space, pool, address), leaked);
+        }
+        let count = |holders: &[HeldAddress], leaked: Option<bool>| {
+            let found = holders.iter().filter(|held| held.leaked == leaked);
+            found.count()
+        };
+        let mut leaked: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut unjudged: BTreeSet<IpAddr> = BTreeSet::new();
+        for pool in &mut self.pools {
+            for held in &mut pool.holders {
+                let place = (&*pool.space, &*pool.count.subnet, held.address);
+                held.leaked = leaks.get(&place).copied().flatten();
+                match held.leaked {
+                    Some(true) => leaked.insert(held.address),
+                    Some(false) => false,
+                    None => unjudged.insert(held.address),
+                };
+            }
+            pool.leaked = count(&pool.holders, Some(true));
+            pool.unjudged = count(&pool.holders, None);
+        }
+        (self.totals.leaked, self.totals.unjudged) = (leaked.len(), unjudged.len());
+    }
+
+    /// Removes all pools but those of a subnet.
+    ///
+    /// # Errors
+    /// There is none.
     pub fn narrow(&mut self, wanted: &str) -> Result<(), CommandError> {
         let known = self.pools.iter().map(|pool| pool.count.subnet.clone());
         let known: Vec<String> = known.collect();
-        self.pools.retain(|pool| pool.count.subnet == wanted);
+        self.pools
+            .retain(|pool| names_pool(wanted, &pool.count.subnet));
         let reason = match (&*known, self.state.sentences()) {
             _ if !self.pools.is_empty() => return Ok(()),
             ([], Some(sentence)) => sentence,
@@ -240,19 +397,25 @@ impl ShowReport {
         Err(CommandError(reason))
     }
 
-    /// Keeps only the holders that are pods of this name, or suspect where `suspect` is set.
-    pub fn filter(&mut self, pod: Option<&str>, suspect: bool) {
-        self.is_filtered = true;
+    /// Keeps only the holders that the options ask for, in the order that they ask for.
+    pub fn filter(&mut self, args: &ShowArgs) {
+        self.is_filtered = args.leaked || args.pod.is_some() || args.namespace.is_some();
         let known = self.pools.iter().flat_map(|pool| &pool.holders);
         let known = known.filter_map(|holder| holder.by.pod.as_deref());
-        let pods = pod.map(|wanted| find_pods(wanted, known));
+        let pods = args.pod.as_deref().map(|wanted| find_pods(wanted, known));
+        let namespace = args.namespace.as_ref().map(|name| format!("{name}/"));
         for pool in &mut self.pools {
             pool.holders.retain(|holder| {
-                let is_in = |pods: &BTreeSet<String>| {
-                    holder.by.pod.as_ref().is_some_and(|pod| pods.contains(pod))
-                };
-                (!suspect || holder.suspect_seconds.is_some()) && pods.as_ref().is_none_or(is_in)
+                let pod = holder.by.pod.as_deref().unwrap_or_default();
+                (!args.leaked || holder.leaked == Some(true))
+                    && pods.as_ref().is_none_or(|pods| pods.contains(pod))
+                    && namespace
+                        .as_ref()
+                        .is_none_or(|start| pod.starts_with(start))
             });
+            if args.sort == Order::Age {
+                pool.holders.sort_by_key(|held| Reverse(held.age_seconds));
+            }
         }
     }
 
@@ -271,8 +434,46 @@ impl ShowReport {
         if !self.pools.iter().any(|pool| is_shown(&pool)) && self.is_filtered {
             text.push_str("No holder matches.\n\n");
         }
+        if self.pools.len() > 1 {
+            text.push_str(&self.totals.print(self.pools.len(), screen));
+            text.push('\n');
+        }
+        text.push_str(&self.describe_unjudged(screen, program));
         text.push_str(&screen.paragraph("", 0, &self.source.sentence(program)));
         text
+    }
+
+    /// Says which holders could not be judged, and what can.
+    fn describe_unjudged(&self, screen: &Screen, program: &str) -> String {
+        let Some(why) = &self.not_seen else {
+            return String::new();
+        };
+        let holders = pluralize(self.totals.unjudged, "holder", "holders");
+        let sentence = if geteuid().is_root() {
+            format!("`{program} check` says what to do.")
+        } else {
+            format!("`{program} show` judges them.")
+        };
+        let all = format!("Whether {holders} leaked an address is not known: {why}. {sentence}");
+        screen.paragraph("", 0, &all) + "\n"
+    }
+}
+
+impl Totals {
+    fn print(&self, pools: usize, screen: &Screen) -> String {
+        let counts = describe_counts(&self.count, self.leaked, self.size);
+        let pods = pluralize(self.pods, "pod", "pods");
+        let text = format!("All {pools} pools: {counts}; {pods}.");
+        screen.paragraph("", 0, &text)
+    }
+}
+
+/// What tells a holder's pod from others.
+fn pod_key(held: &HeldAddress) -> String {
+    match &held.by.pod {
+        Some(pod) => pod.clone(),
+        None if held.by.is_unknown() => held.address.to_string(),
+        None => held.by.container_id().to_owned(),
     }
 }
 
@@ -320,9 +521,8 @@ impl SourceReport {
 fn note(holder: &HeldAddress) -> &'static str {
     match holder {
         HeldAddress {
-            suspect_seconds: Some(_),
-            ..
-        } => "suspect",
+            leaked: Some(true), ..
+        } => "leaked",
         HeldAddress {
             unlisted_seconds: Some(_),
             ..

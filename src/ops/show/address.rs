@@ -1,4 +1,4 @@
-//! The explanation of one address, and who else uses it.
+//! The whole story of one address, and who else uses it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,16 +16,17 @@ use crate::ops::held::{
     HeldAddress, describe_missing, describe_uses, entry_of_place, held_records, is_path,
     shorten_container_id,
 };
+use crate::ops::leak::is_leaked;
 use crate::ops::node::Now;
 use crate::ops::screen::{Screen, Tint, format_age, format_time};
 
 /// The column of the facts about an address.
 const INDENT: usize = 14;
 
-/// The explanation of one address.
+/// The report of one address.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AddressExplanation {
+pub struct AddressReport {
     /// The address.
     pub address: IpAddr,
     /// The subnet of its pool.
@@ -73,7 +74,7 @@ pub enum AddressUse {
     Unknown,
 }
 
-/// What an explanation is made from.
+/// What a report is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The records.
@@ -92,45 +93,45 @@ pub struct Facts<'a> {
     pub withheld: &'a BTreeSet<IpAddr>,
 }
 
-impl AddressExplanation {
+impl AddressReport {
     /// Makes it from a record of a pool.
     pub fn new(facts: &Facts<'_>, (key, pool): (&str, &Pool), record: &Record) -> Self {
         let Facts { ipam, now, .. } = *facts;
         let address = record.address();
-        let mut explanation = AddressExplanation {
+        let mut report = AddressReport {
             pool: Some(key.to_owned()),
-            ..AddressExplanation::bare(address, facts.evidence)
+            ..AddressReport::bare(address, facts.evidence)
         };
         match &record.usage {
-            Usage::Held(held) => explanation.held(key, held, facts),
-            Usage::Free(free) => explanation.free(pool, record, free, facts),
+            Usage::Held(held) => report.held(key, held, facts),
+            Usage::Free(free) => report.free(pool, record, free, facts),
         }
-        if explanation.usage != AddressUse::Held
+        if report.usage != AddressUse::Held
             && let Some(until) = ipam.quarantine.filter(|at| *at > now.boot)
         {
-            explanation.next.push(format!(
+            report.next.push(format!(
                 "the state is being rebuilt: new pods wait for {} more",
                 format_age(until.since(now.boot))
             ));
         }
         let elsewhere =
             held_records(ipam).find(|(_, other, r, _)| *other != key && r.address() == address);
-        if explanation.usage != AddressUse::Held
+        if report.usage != AddressUse::Held
             && let Some((_, other, _, held)) = elsewhere
         {
-            explanation.usage = AddressUse::Held;
+            report.usage = AddressUse::Held;
             let holder = HeldAddress::new(other, address, held, now);
-            explanation.next = vec![format!(
+            report.next = vec![format!(
                 "it is not allocated from here: it is held in pool {other}, by {}",
                 holder.describe_holder()
             )];
-            explanation.holder = Some(holder);
+            report.holder = Some(holder);
         }
-        explanation
+        report
     }
 
-    fn bare(address: IpAddr, evidence: &Evidence) -> AddressExplanation {
-        AddressExplanation {
+    fn bare(address: IpAddr, evidence: &Evidence) -> AddressReport {
+        AddressReport {
             address,
             pool: None,
             usage: AddressUse::Elsewhere,
@@ -144,9 +145,9 @@ impl AddressExplanation {
         }
     }
 
-    /// Explains an address that has no record.
-    pub fn unlisted(address: IpAddr, facts: &Facts<'_>) -> AddressExplanation {
-        let mut explanation = AddressExplanation::bare(address, facts.evidence);
+    /// Makes it for an address that has no record.
+    pub fn unlisted(address: IpAddr, facts: &Facts<'_>) -> AddressReport {
+        let mut report = AddressReport::bare(address, facts.evidence);
         let mut pools = facts.ipam.pools();
         let is_around = |key: &str, pool: &Pool| {
             let net = pool.net(key);
@@ -154,13 +155,13 @@ impl AddressExplanation {
         };
         let why = match pools.find(|(_, key, pool)| is_around(key, pool)) {
             Some((_, key, _)) => {
-                explanation.usage = AddressUse::Unlisted;
+                report.usage = AddressUse::Unlisted;
                 format!("the source does not list it among the addresses of {key} for this node")
             }
             None => "it is in none of the pools".to_owned(),
         };
-        explanation.next.push(format!("it is not allocated: {why}"));
-        explanation
+        report.next.push(format!("it is not allocated: {why}"));
+        report
     }
 
     /// Whether its place in the pools is known.
@@ -181,7 +182,10 @@ impl AddressExplanation {
         let Facts { evidence, now, .. } = *facts;
         let index = EvidenceIndex::new(evidence, facts.ipam);
         let judgement = index.judge(self.address, held, now.boot);
-        let holder = HeldAddress::new(key, self.address, held, now);
+        let holder = HeldAddress {
+            leaked: is_leaked(held, &judgement, evidence, now),
+            ..HeldAddress::new(key, self.address, held, now)
+        };
         self.usage = AddressUse::Held;
         self.also_used_by = other_users(self.address, held, evidence);
         // Beside a pod's, the place on the host is not kept.
@@ -263,7 +267,10 @@ impl AddressExplanation {
 
     /// Prints it as text.
     pub fn print(&self, screen: &Screen) -> String {
+        let holder = self.holder.as_ref();
+        let is_leaked = holder.is_some_and(|holder| holder.leaked == Some(true));
         let usage = match self.usage {
+            AddressUse::Held if is_leaked => "leaked",
             AddressUse::Held => "held",
             AddressUse::Cooldown => "in cooldown",
             AddressUse::Free => "free",

@@ -1,66 +1,66 @@
-//! `explain`: everything that is known about one address, container or pod.
-
-mod address;
+//! `show SUBJECT`: everything that is known about one address, container or pod.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde::Serialize;
 
-pub use address::Facts;
-use address::{AddressExplanation, describe_list};
-
-use super::cli::ExplainArgs;
-use super::events::print_events;
-use super::held::{
-    ContainerMatch, ambiguous, describe_too_short, find_container, find_pods, is_pod_name,
-};
-use super::node::{Node, capture_snapshot};
-use super::node_config::NodeConfig;
-use super::outcome::{CommandError, CommandOutput};
-use super::screen::{Screen, Tint, format_age};
-use super::state_view::{StateReport, StateView};
+pub use super::address::Facts;
+use super::address::{AddressReport, describe_list};
 use crate::cni::Verb;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::host::host_addresses;
 use crate::ipam::{Entry, Evidence, Held, Holder, Ipam, Record};
-use crate::plugin::note_moved_namespaces;
+use crate::ops::events::print_events;
+use crate::ops::held::{
+    ContainerMatch, ambiguous, describe_too_short, find_container, find_pods, is_pod_name,
+};
+use crate::ops::node::Node;
+use crate::ops::node_config::NodeConfig;
+use crate::ops::outcome::{CommandError, CommandOutput, OutputFormat};
+use crate::ops::screen::{Screen, Tint, format_age};
+use crate::ops::state_view::{StateReport, StateView};
 
-/// Runs the command.
-pub fn run(node: &Node, args: &ExplainArgs) -> Result<CommandOutput, CommandError> {
-    let state = StateView::read(node)?;
-    let mut evidence = capture_snapshot(Vec::new(), &node.context).evidence;
-    note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
+/// Shows what is known about a subject.
+///
+/// # Errors
+/// This user may not read the state or the list of operations, or the text stands for several subjects.
+pub fn run(
+    node: &Node,
+    text: &str,
+    format: OutputFormat,
+    (state, evidence): (&StateView, &Evidence),
+) -> Result<CommandOutput, CommandError> {
     let events = node.history()?.records;
-    let subject = Query::parse(&args.subject).resolve(state.ipam(), &evidence, &events)?;
+    let subject = Subject::parse(text).resolve(state.ipam(), evidence, &events)?;
     let facts = Facts {
         ipam: state.ipam(),
-        evidence: &evidence,
+        evidence,
         conf: &NodeConfig::read(node.paths()).conf,
         now: &node.now,
         program: &node.program_as_root(),
         host: &host_addresses(node.paths()).unwrap_or_default(),
         withheld: &node.taken(state.ipam()).withheld,
     };
-    let explanation = Explanation::new(&subject, &facts, events, state.report.clone());
-    let status = u8::from(!explanation.is_known());
-    let print = || explanation.print(&node.screen.bounded());
-    args.format.output(status, &explanation, print)
+    let report = SubjectReport::new(&subject, &facts, events, state.report.clone());
+    let status = u8::from(!report.is_known());
+    let print = || report.print(&node.screen.bounded());
+    format.output(status, &report, print)
 }
 
-/// Everything that is known about the query.
+/// Everything that is known about a subject.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Explanation {
-    /// The query as it was typed.
+pub struct SubjectReport {
+    /// The subject as it was typed.
     pub subject: String,
     /// The time, RFC 3339.
     pub time: String,
     /// The health of the state.
     pub state: StateReport,
     /// The addresses.
-    pub addresses: Vec<AddressExplanation>,
+    pub addresses: Vec<AddressReport>,
     /// Entries in the lists of other programs.
     pub entries: Vec<String>,
     /// DELs that found nothing to release; their ADD may still come.
@@ -74,54 +74,54 @@ pub struct Explanation {
     pub hint: Option<String>,
 }
 
-impl Explanation {
+impl SubjectReport {
     /// Collects everything that is known about `subject`. Where records are missing, an address that no record holds may be held by
     /// anybody.
     pub fn new(
-        subject: &Query,
+        subject: &Subject,
         facts: &Facts<'_>,
         events: Vec<OperationRecord>,
         state: StateReport,
-    ) -> Explanation {
+    ) -> SubjectReport {
         /// Older ones are in `events`.
         const EVENTS: usize = 8;
         let (ipam, now) = (facts.ipam, facts.now);
-        let mut explanation = Explanation {
+        let mut report = SubjectReport {
             subject: subject.text.clone(),
             hint: subject.hint.clone(),
             time: now.wall_time(now.boot),
             unknown: state.missing_records,
             state,
-            ..Explanation::default()
+            ..SubjectReport::default()
         };
         for (_, key, pool) in ipam.pools() {
             let records = pool.records.iter().filter(|r| subject.is_record(r));
-            let addresses = records.map(|r| AddressExplanation::new(facts, (key, pool), r));
-            explanation.addresses.extend(addresses);
+            let addresses = records.map(|r| AddressReport::new(facts, (key, pool), r));
+            report.addresses.extend(addresses);
         }
-        if let (Some(address), []) = (subject.address, &*explanation.addresses) {
-            let unlisted = AddressExplanation::unlisted(address, facts);
-            explanation.addresses.push(unlisted);
+        if let (Some(address), []) = (subject.address, &*report.addresses) {
+            let unlisted = AddressReport::unlisted(address, facts);
+            report.addresses.push(unlisted);
         }
-        if let Some(why) = explanation.unknown {
-            let addresses = explanation.addresses.iter_mut();
+        if let Some(why) = report.unknown {
+            let addresses = report.addresses.iter_mut();
             addresses.for_each(|address| address.mark_unknown(why));
         }
         for (name, list) in facts.evidence.lists() {
             // Live entries are printed with their address.
             let told_before = |entry: &Entry| {
-                let mut addresses = explanation.addresses.iter();
+                let mut addresses = report.addresses.iter();
                 entry.is_live && addresses.any(|a| entry.addresses.contains(&a.address))
             };
             let entries = list.entries().iter();
             let entries = entries.filter(|e| subject.is_entry(e) && !told_before(e));
             let entries = entries.map(|entry| describe_entry(name, entry));
-            explanation.entries.extend(entries);
+            report.entries.extend(entries);
         }
         for tombstone in &ipam.tombstones {
             let attachment = &tombstone.attachment;
             if subject.container.as_ref() == Some(&attachment.container_id) {
-                explanation.early_dels.push(format!(
+                report.early_dels.push(format!(
                     "{} ago, for interface {} on network {}",
                     format_age(now.since(tombstone.at)),
                     attachment.if_name,
@@ -129,10 +129,10 @@ impl Explanation {
                 ));
             }
         }
-        explanation.events = subject.timeline(events);
-        let surplus = explanation.events.len().saturating_sub(EVENTS);
-        explanation.events.drain(..surplus);
-        explanation
+        report.events = subject.timeline(events);
+        let surplus = report.events.len().saturating_sub(EVENTS);
+        report.events.drain(..surplus);
+        report
     }
 
     /// Prints the report as text.
@@ -211,9 +211,9 @@ fn describe_entry(list: &str, entry: &Entry) -> String {
     )
 }
 
-/// What `explain` was asked about: an address, a container, or a pod as `namespace/name` or `name`.
+/// What `show` was asked about: an address, a container, or a pod as `namespace/name` or `name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query {
+pub struct Subject {
     /// The text as it was typed; an address as it is printed.
     text: String,
     /// The address, if it is one.
@@ -226,11 +226,11 @@ pub struct Query {
     hint: Option<String>,
 }
 
-impl Query {
+impl Subject {
     /// Parses an address, or takes the text as the name of a pod.
-    pub fn parse(text: &str) -> Query {
+    pub fn parse(text: &str) -> Subject {
         let address = named_address(text);
-        Query {
+        Subject {
             text: address.map_or_else(|| text.to_owned(), |address| address.to_string()),
             address,
             container: None,
@@ -249,7 +249,7 @@ impl Query {
         ipam: &Ipam,
         evidence: &Evidence,
         events: &[OperationRecord],
-    ) -> Result<Query, CommandError> {
+    ) -> Result<Subject, CommandError> {
         if self.address.is_some() {
             return Ok(self);
         }
@@ -381,7 +381,7 @@ mod tests {
             microseconds: u64::try_from(n).unwrap(),
             ..event.clone()
         });
-        let found = Query::parse(pod).timeline(numbered.collect());
+        let found = Subject::parse(pod).timeline(numbered.collect());
         let numbers = found
             .iter()
             .map(|e| usize::try_from(e.microseconds).unwrap());
