@@ -78,16 +78,16 @@ pub struct ShowArgs {
     pub subject: Option<String>,
     #[command(flatten)]
     pub format: OutputFormat,
-    /// Show only the holders whose pod has this name or part of it
+    /// Show only pods of this name or part of it
     #[arg(long, value_name = "NAME")]
     pub pod: Option<String>,
-    /// Show only the holders whose pod is in this namespace
+    /// Show only pods of this namespace
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Show only the holders that leaked their address
     #[arg(long)]
     pub leaked: bool,
-    /// The order of the holders: address, or age
+    /// Sort the holders by address or age
     #[arg(
         long,
         value_name = "KEY",
