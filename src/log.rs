@@ -1,12 +1,12 @@
-//! The log file, shared with the original and in its format: `2026/11/20 21:09:39 [28145] [ipam]
-//! text` (contract section 15).
+//! The log file, shared with the original and in its format, with a level:
+//! `2026/11/20 21:09:39 [28145] INFO [ipam] text` (contract section 15).
 //!
 //! Lines are buffered in memory and written together at the end of the call, because a write for
 //! each line would take longer than the rest of a DEL. A call never fails because of its log
 //! (difference D18).
 
 use std::collections::VecDeque;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::mem;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -103,9 +103,9 @@ impl Subscriber for OriginalFormat {
 
     fn event(&self, event: &Event<'_>) {
         let mut line = String::with_capacity(USUAL_LENGTH);
-        line.push_str(event.metadata().target());
-        line.push_str("] ");
+        let (level, target) = (event.metadata().level(), event.metadata().target());
         // Writing to a string cannot fail.
+        let _ = write!(line, "{level} [{target}] ");
         let _ = DefaultFields::new().format_fields(Writer::new(&mut line), event);
         buffer().add(wall_now().seconds, line);
     }
@@ -141,7 +141,7 @@ impl LineBuffer {
     fn add(&mut self, second: i64, line: String) {
         if self.second != Some(second) {
             self.second = Some(second);
-            self.prefix = format!("{} [{}] [", wall_now().format_for_log(), std::process::id());
+            self.prefix = format!("{} [{}] ", wall_now().format_for_log(), std::process::id());
         }
         if self.lines.len() == FIRST_LINES + LAST_LINES {
             self.lines.remove(FIRST_LINES);
@@ -163,7 +163,7 @@ impl LineBuffer {
         let left_out = mem::take(&mut self.left_out);
         if left_out > 0 {
             let prefix = &self.prefix;
-            let line = format!("{prefix}cni-ipam] {left_out} lines were dropped here.\n");
+            let line = format!("{prefix}WARN [cni-ipam] {left_out} lines were dropped here.\n");
             lines.insert(FIRST_LINES, line);
         }
         lines.into_iter().collect()
@@ -199,15 +199,18 @@ mod tests {
     fn control_characters_are_replaced() {
         let mut lines = LineBuffer {
             second: Some(7),
-            prefix: "2026/11/20 21:09:39 [1] [".to_owned(),
+            prefix: "2026/11/20 21:09:39 [1] ".to_owned(),
             ..LineBuffer::new()
         };
-        lines.add(7, "ipam] a\nb\x1b[31m".into());
-        assert_eq!(lines.lines, ["2026/11/20 21:09:39 [1] [ipam] a b [31m\n"]);
-        lines.add(7, "ipam] ä\nb\u{9b}31m\u{202e}c".into());
+        lines.add(7, "INFO [ipam] a\nb\x1b[31m".into());
+        assert_eq!(
+            lines.lines,
+            ["2026/11/20 21:09:39 [1] INFO [ipam] a b [31m\n"]
+        );
+        lines.add(7, "INFO [ipam] ä\nb\u{9b}31m\u{202e}c".into());
         assert!(lines.lines[1].ends_with("[ipam] ä b 31m c\n"));
-        lines.add(8, "ipam] c".into());
-        assert_ne!(lines.lines[2], "2026/11/20 21:09:39 [1] [ipam] c\n");
+        lines.add(8, "INFO [ipam] c".into());
+        assert_ne!(lines.lines[2], "2026/11/20 21:09:39 [1] INFO [ipam] c\n");
     }
 
     #[test]
@@ -215,7 +218,7 @@ mod tests {
         let written = |count: usize| {
             let mut lines = LineBuffer::new();
             for n in 0..count {
-                lines.add(7, format!("ipam] line {n}."));
+                lines.add(7, format!("INFO [ipam] line {n}."));
             }
             let text = lines.take();
             assert!(lines.take().is_empty());
@@ -227,22 +230,22 @@ mod tests {
         let text = written(100_000);
         let found: Vec<_> = text
             .lines()
-            .map(|l| l.split_once("] [").unwrap().1)
+            .map(|l| l.split_once("] ").unwrap().1)
             .collect();
         assert_eq!(found.len(), FIRST_LINES + 1 + LAST_LINES);
-        assert_eq!(found[FIRST_LINES - 1], "ipam] line 899.");
+        assert_eq!(found[FIRST_LINES - 1], "INFO [ipam] line 899.");
         assert_eq!(
             found[FIRST_LINES],
-            "cni-ipam] 99000 lines were dropped here."
+            "WARN [cni-ipam] 99000 lines were dropped here."
         );
-        assert_eq!(found[FIRST_LINES + 1], "ipam] line 99900.");
-        assert_eq!(found[FIRST_LINES + LAST_LINES], "ipam] line 99999.");
+        assert_eq!(found[FIRST_LINES + 1], "INFO [ipam] line 99900.");
+        assert_eq!(found[FIRST_LINES + LAST_LINES], "INFO [ipam] line 99999.");
     }
 
     #[test]
     fn a_long_line_is_cut_between_characters() {
         let mut lines = LineBuffer::new();
-        lines.add(7, format!("ipam] {}", "ä".repeat(1 << 20)));
+        lines.add(7, format!("INFO [ipam] {}", "ä".repeat(1 << 20)));
         let text = lines.take();
         assert!(
             text.ends_with("ää...\n") && text.len() < LONGEST + 100,

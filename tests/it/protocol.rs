@@ -156,10 +156,13 @@ fn log_has_one_line_per_step_in_the_originals_form() {
                 .all(|(a, b)| a == *b || (a.is_ascii_digit() && b.is_ascii_digit())),
             "{line}"
         );
-        let pid = rest.strip_prefix(" [").unwrap().split(']').next().unwrap();
+        let (pid, rest) = rest.strip_prefix(" [").unwrap().split_once("] ").unwrap();
         assert!(pid.parse::<u32>().is_ok(), "{line}");
+        let (level, rest) = rest.split_once(' ').unwrap();
+        assert!(["INFO", "WARN", "ERROR"].contains(&level), "{line}");
+        assert_eq!(level == "ERROR", line.contains(" failed in "), "{line}");
         assert!(
-            rest.contains("] [ipam] ") || rest.contains("] [cni-ipam] "),
+            rest.starts_with("[ipam] ") || rest.starts_with("[cni-ipam] "),
             "{line}"
         );
     }
