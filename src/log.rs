@@ -7,17 +7,19 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
+use std::io;
 use std::mem;
-use std::path::Path;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Metadata, Subscriber, span};
+use tracing::{Event, Level, Metadata, Subscriber, span};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-use crate::host::{RotatingFile, alters_terminal, wall_now};
+use crate::host::{RotatingFile, Timestamp, alters_terminal, wall_now};
 
 /// `.log` and `.log.1` to `.log.7`, 5 MB each.
 const KEPT: RotatingFile = RotatingFile {
@@ -40,13 +42,22 @@ const LONGEST: usize = 4096;
 /// Lines not yet written.
 static LINES: Mutex<LineBuffer> = Mutex::new(LineBuffer::new());
 
-/// The buffered lines, and the prefix for lines of the current second.
+/// The buffered lines.
 struct LineBuffer {
-    lines: VecDeque<String>,
+    lines: VecDeque<Line>,
     /// The number of lines dropped behind the first ones.
     left_out: usize,
-    second: Option<i64>,
-    prefix: String,
+    /// The socket of syslog, if the lines go there.
+    syslog: Option<PathBuf>,
+}
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq)]
+struct Line {
+    at: Timestamp,
+    level: Level,
+    /// The part behind the level.
+    text: String,
 }
 
 /// Displays a duration in milliseconds with one decimal.
@@ -73,12 +84,70 @@ pub fn start(level: Option<&str>) {
     let _ = tracing::subscriber::set_global_default(OriginalFormat { max_level });
 }
 
-/// Writes the buffered lines.
+/// Sends the lines to syslog at this socket instead of the file.
+pub fn use_syslog(socket: PathBuf) {
+    buffer().syslog = Some(socket);
+}
+
+/// Writes the buffered lines to the file at `path`, or to syslog under the file's name. What syslog does not take at once is
+/// written to the file.
 pub fn flush(path: &Path) {
-    let lines = buffer().take();
+    let mut lines = buffer().take();
+    // Not while the buffer is locked, which a panic would need.
+    let syslog = buffer().syslog.clone();
+    if let Some(socket) = syslog {
+        let tag = path.file_stem().unwrap_or_default().to_string_lossy();
+        let _ = send(&socket, &tag, &mut lines);
+    }
     if !lines.is_empty() {
         // A failure cannot be reported anywhere.
-        let _ = KEPT.append(path, lines.as_bytes(), Vec::new);
+        let _ = KEPT.append(path, print(&lines).as_bytes(), Vec::new);
+    }
+}
+
+/// Sends lines to syslog, one datagram each, and removes them. It never waits.
+///
+/// # Errors
+/// Nothing listens, or the socket is full.
+fn send(socket: &Path, tag: &str, lines: &mut VecDeque<Line>) -> io::Result<()> {
+    let stream = UnixDatagram::unbound()?;
+    stream.set_nonblocking(true)?;
+    stream.connect(socket)?;
+    while let Some(line) = lines.front() {
+        stream.send(line.for_syslog(tag).as_bytes())?;
+        lines.pop_front();
+    }
+    Ok(())
+}
+
+/// Prints lines for the file.
+fn print(lines: &VecDeque<Line>) -> String {
+    let mut text = String::with_capacity(lines.len() * USUAL_LENGTH);
+    let (mut second, mut prefix) = (None, String::new());
+    for line in lines {
+        if second != Some(line.at.seconds) {
+            second = Some(line.at.seconds);
+            prefix = format!("{} [{}]", line.at.format_for_log(), std::process::id());
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{prefix} {} {}", line.level, line.text);
+    }
+    text
+}
+
+impl Line {
+    /// Prints it as syslog(3) does (RFC 3164): `<27>Nov 20 21:09:39 azure-vnet-ipam[28145]: ERROR [ipam] text`.
+    fn for_syslog(&self, tag: &str) -> String {
+        const DAEMON: u8 = 3 << 3;
+        let severity = match self.level {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            _ => 7,
+        };
+        let (priority, time) = (DAEMON + severity, self.at.format_for_syslog());
+        let (pid, level, text) = (std::process::id(), self.level, &self.text);
+        format!("<{priority}>{time} {tag}[{pid}]: {level} {text}")
     }
 }
 
@@ -103,11 +172,11 @@ impl Subscriber for OriginalFormat {
 
     fn event(&self, event: &Event<'_>) {
         let mut line = String::with_capacity(USUAL_LENGTH);
-        let (level, target) = (event.metadata().level(), event.metadata().target());
+        let (level, target) = (*event.metadata().level(), event.metadata().target());
         // Writing to a string cannot fail.
-        let _ = write!(line, "{level} [{target}] ");
+        let _ = write!(line, "[{target}] ");
         let _ = DefaultFields::new().format_fields(Writer::new(&mut line), event);
-        buffer().add(wall_now().seconds, line);
+        buffer().add(wall_now(), level, line);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -132,41 +201,36 @@ impl LineBuffer {
         LineBuffer {
             lines: VecDeque::new(),
             left_out: 0,
-            second: None,
-            prefix: String::new(),
+            syslog: None,
         }
     }
 
-    /// Buffers a line and adds its prefix.
-    fn add(&mut self, second: i64, line: String) {
-        if self.second != Some(second) {
-            self.second = Some(second);
-            self.prefix = format!("{} [{}] ", wall_now().format_for_log(), std::process::id());
-        }
+    /// Buffers a line.
+    fn add(&mut self, at: Timestamp, level: Level, text: String) {
         if self.lines.len() == FIRST_LINES + LAST_LINES {
             self.lines.remove(FIRST_LINES);
             self.left_out += 1;
         }
-        let mut text = self.prefix.clone();
         // Callers and servers choose parts of the text, which must not fake lines or control a
         // terminal.
-        for c in shorten(line).chars() {
-            text.push(if alters_terminal(c) { ' ' } else { c });
-        }
-        text.push('\n');
-        self.lines.push_back(text);
+        let harmless = |c| if alters_terminal(c) { ' ' } else { c };
+        let text = shorten(text).chars().map(harmless).collect();
+        self.lines.push_back(Line { at, level, text });
     }
 
-    /// Takes the buffered text.
-    fn take(&mut self) -> String {
+    /// Takes the buffered lines.
+    fn take(&mut self) -> VecDeque<Line> {
         let mut lines = mem::take(&mut self.lines);
         let left_out = mem::take(&mut self.left_out);
         if left_out > 0 {
-            let prefix = &self.prefix;
-            let line = format!("{prefix}WARN [cni-ipam] {left_out} lines were dropped here.\n");
-            lines.insert(FIRST_LINES, line);
+            let dropped = Line {
+                at: wall_now(),
+                level: Level::WARN,
+                text: format!("[cni-ipam] {left_out} lines were dropped here."),
+            };
+            lines.insert(FIRST_LINES, dropped);
         }
-        lines.into_iter().collect()
+        lines
     }
 }
 
@@ -195,22 +259,22 @@ mod tests {
         }
     }
 
+    const AT: Timestamp = Timestamp::from_seconds(1_700_000_000);
+
+    fn add(lines: &mut LineBuffer, text: &str) {
+        lines.add(AT, Level::INFO, text.to_owned());
+    }
+
     #[test]
     fn control_characters_are_replaced() {
-        let mut lines = LineBuffer {
-            second: Some(7),
-            prefix: "2026/11/20 21:09:39 [1] ".to_owned(),
-            ..LineBuffer::new()
-        };
-        lines.add(7, "INFO [ipam] a\nb\x1b[31m".into());
+        let mut lines = LineBuffer::new();
+        add(&mut lines, "[ipam] a\nb\x1b[31m");
+        add(&mut lines, "[ipam] ä\nb\u{9b}31m\u{202e}c");
+        let start = format!("{} [{}] INFO ", AT.format_for_log(), std::process::id());
         assert_eq!(
-            lines.lines,
-            ["2026/11/20 21:09:39 [1] INFO [ipam] a b [31m\n"]
+            print(&lines.take()),
+            format!("{start}[ipam] a b [31m\n{start}[ipam] ä b 31m c\n")
         );
-        lines.add(7, "INFO [ipam] ä\nb\u{9b}31m\u{202e}c".into());
-        assert!(lines.lines[1].ends_with("[ipam] ä b 31m c\n"));
-        lines.add(8, "INFO [ipam] c".into());
-        assert_ne!(lines.lines[2], "2026/11/20 21:09:39 [1] INFO [ipam] c\n");
     }
 
     #[test]
@@ -218,39 +282,75 @@ mod tests {
         let written = |count: usize| {
             let mut lines = LineBuffer::new();
             for n in 0..count {
-                lines.add(7, format!("INFO [ipam] line {n}."));
+                add(&mut lines, &format!("[ipam] line {n}."));
             }
-            let text = lines.take();
+            let found: Vec<_> = lines.take().into_iter().map(|line| line.text).collect();
             assert!(lines.take().is_empty());
-            text
+            found
         };
-        let text = written(FIRST_LINES + LAST_LINES);
-        assert_eq!(text.lines().count(), FIRST_LINES + LAST_LINES);
-        assert!(!text.contains("left out"), "{text}");
-        let text = written(100_000);
-        let found: Vec<_> = text
-            .lines()
-            .map(|l| l.split_once("] ").unwrap().1)
-            .collect();
+        let found = written(FIRST_LINES + LAST_LINES);
+        assert_eq!(found.len(), FIRST_LINES + LAST_LINES);
+        assert_eq!(found[FIRST_LINES], "[ipam] line 900.");
+        let found = written(100_000);
         assert_eq!(found.len(), FIRST_LINES + 1 + LAST_LINES);
-        assert_eq!(found[FIRST_LINES - 1], "INFO [ipam] line 899.");
+        assert_eq!(found[FIRST_LINES - 1], "[ipam] line 899.");
         assert_eq!(
             found[FIRST_LINES],
-            "WARN [cni-ipam] 99000 lines were dropped here."
+            "[cni-ipam] 99000 lines were dropped here."
         );
-        assert_eq!(found[FIRST_LINES + 1], "INFO [ipam] line 99900.");
-        assert_eq!(found[FIRST_LINES + LAST_LINES], "INFO [ipam] line 99999.");
+        assert_eq!(found[FIRST_LINES + 1], "[ipam] line 99900.");
+        assert_eq!(found[FIRST_LINES + LAST_LINES], "[ipam] line 99999.");
     }
 
     #[test]
     fn a_long_line_is_cut_between_characters() {
         let mut lines = LineBuffer::new();
-        lines.add(7, format!("INFO [ipam] {}", "ä".repeat(1 << 20)));
-        let text = lines.take();
+        add(&mut lines, &format!("[ipam] {}", "ä".repeat(1 << 20)));
+        let text = print(&lines.take());
         assert!(
             text.ends_with("ää...\n") && text.len() < LONGEST + 100,
             "{}",
             text.len()
         );
+    }
+
+    #[test]
+    fn lines_that_syslog_does_not_take_stay() {
+        let socket = std::env::temp_dir().join(format!("syslog-{}", std::process::id()));
+        let mut lines = LineBuffer::new();
+        lines.add(AT, Level::ERROR, "[ipam] failed".to_owned());
+        for n in 0..FIRST_LINES {
+            add(&mut lines, &format!("[ipam] line {n}."));
+        }
+        let mut left = lines.take();
+        let all = left.clone();
+        assert!(send(&socket, "ipam", &mut left).is_err(), "nothing listens");
+        assert_eq!(left, all);
+        let syslog = UnixDatagram::bind(&socket).unwrap();
+        let mut received = VecDeque::new();
+        // Nobody reads while lines are sent: a full socket does not stop the call.
+        while let Err(e) = send(&socket, "ipam", &mut left) {
+            assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
+            read_all(&syslog, &mut received);
+        }
+        read_all(&syslog, &mut received);
+        std::fs::remove_file(socket).unwrap();
+        assert_eq!(received.len(), all.len());
+        let (time, pid) = (AT.format_for_syslog(), std::process::id());
+        assert_eq!(
+            received[0],
+            format!("<27>{time} ipam[{pid}]: ERROR [ipam] failed")
+        );
+        assert!(received[1].starts_with("<30>"), "{}", received[1]);
+    }
+
+    /// Reads what waits in a socket.
+    fn read_all(syslog: &UnixDatagram, received: &mut VecDeque<String>) {
+        let mut datagram = [0; 256];
+        syslog.set_nonblocking(true).unwrap();
+        while let Ok(length) = syslog.recv(&mut datagram) {
+            let text = String::from_utf8(datagram[..length].to_vec()).unwrap();
+            received.push_back(text);
+        }
     }
 }

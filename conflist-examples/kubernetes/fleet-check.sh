@@ -2,7 +2,9 @@
 # Runs `check` on every Linux node of a cluster, in the pods of the DaemonSet, for both names of the plugin, and prints what is in
 # trouble:
 #
-#   fleet-check.sh [-o json] [NAMESPACE]
+#   fleet-check.sh [-o json] [-l SELECTOR] [NAMESPACE]
+#
+# `-l` or `--selector` asks only the nodes with these labels, for example those that a roll-out has reached: `-l azure-vnet-ipam=yes`.
 #
 # One line each: the node, the second name where it is that, and what is wrong. With `-o json` one array of every node and plugin:
 # `node`, `plugin`, and either `check`, the report of `check -o json`, or `error`. NAMESPACE is that of the DaemonSet, kube-system if
@@ -55,21 +57,42 @@ if [ "${1:-}" = --node ]; then
     exit 0
 fi
 
-json=false
-if [ "${1:-}" = -o ] && [ "${2:-}" = json ]; then
-    json=true
-    shift 2
-fi
+usage() {
+    echo "usage: fleet-check.sh [-o json] [-l SELECTOR] [NAMESPACE]" >&2
+    exit 2
+}
+
+json=false selector=kubernetes.io/os=linux
+while [ $# -gt 0 ]; do
+    case $1 in
+    -o)
+        [ "${2:-}" = json ] || usage
+        json=true
+        shift
+        ;;
+    -l | --selector)
+        [ -n "${2:-}" ] || usage
+        selector=$selector,$2
+        shift
+        ;;
+    --selector=*) selector=$selector,${1#*=} ;;
+    -*) usage ;;
+    *) break ;;
+    esac
+    shift
+done
+[ $# -le 1 ] || usage
 namespace=${1:-kube-system}
 WORK=$(mktemp -d) || exit 2
 export WORK
 trap 'rm -rf "$WORK"' EXIT
 
 # shellcheck disable=SC2086
-$KUBECTL get nodes --selector kubernetes.io/os=linux --no-headers \
+$KUBECTL get nodes --selector "$selector" --no-headers \
     --output custom-columns=NODE:.metadata.name >"$WORK/nodes" &&
     $KUBECTL get pods --namespace "$namespace" --selector app.kubernetes.io/name=azure-vnet-ipam --no-headers \
-        --output custom-columns=NODE:.spec.nodeName,POD:.metadata.name,PHASE:.status.phase >"$WORK/pods" || exit 2
+        --output custom-columns=NODE:.spec.nodeName,POD:.metadata.name,PHASE:.status.phase >"$WORK/all" || exit 2
+awk 'NR == FNR { nodes[$1]; next } $1 in nodes' "$WORK/nodes" "$WORK/all" >"$WORK/pods"
 
 while read -r node; do
     awk -v node="$node" '$1 == node { found = 1 } END { exit !found }' "$WORK/pods" ||

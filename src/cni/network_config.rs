@@ -19,6 +19,7 @@ pub struct RawNetworkConfig {
     name: Option<Box<RawValue>>,
     master: Option<Box<RawValue>>,
     log_level: Option<Box<RawValue>>,
+    log_target: Option<Box<RawValue>>,
     ipam: Option<Box<RawValue>>,
     args: Option<Box<RawValue>>,
     runtime_config: Option<Box<RawValue>>,
@@ -36,6 +37,8 @@ pub struct NetworkConfig {
     pub master: Option<String>,
     /// The level of the log. An unknown one means the default.
     pub log_level: Option<String>,
+    /// Whether the log goes to syslog.
+    pub syslog: bool,
     /// The key `ipam`.
     pub ipam: IpamConfig,
 }
@@ -51,6 +54,7 @@ object! { any_case read RawNetworkConfig {
     "name": name,
     "master": master,
     "logLevel": log_level,
+    "logTarget": log_target,
     "ipam": ipam,
     "args": args,
     "runtimeConfig": runtime_config,
@@ -115,6 +119,12 @@ impl RawNetworkConfig {
         Ok(version.filter(|v| !v.is_empty()))
     }
 
+    /// Whether the log goes to syslog (`logTarget`). An unknown target means the file.
+    pub fn wants_syslog(&self) -> bool {
+        let target = parse_string(self.log_target.as_deref()).unwrap_or_default();
+        target.is_some_and(|target| target.eq_ignore_ascii_case("syslog"))
+    }
+
     /// Validates the configuration for a call of `verb` to the plugin named `program`. For a verb
     /// that does not allocate, members of the wrong type count as missing, because a release
     /// depends on none of them (promise P4).
@@ -139,6 +149,7 @@ impl RawNetworkConfig {
             version,
             master,
             log_level: parse_string(self.log_level.as_deref()).unwrap_or_default(),
+            syslog: self.wants_syslog(),
             ipam: raw_config.validate(verb, program)?,
         })
     }

@@ -153,7 +153,7 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
             "its last pod may still be on its way out; ask again then, for another address, or set ipam.cooldown to 0; `{program} show` with the address tells when it was released"
         ),
         Refusal::AddressExcluded { .. } => format!(
-            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it; `{program} check-settings` reads the latter"
+            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it; `{program} explain` with the address tells more"
         ),
         Refusal::Exhausted { pools, retried } => exhausted(pools, retried.as_ref(), program),
         Refusal::Quarantined { .. } => format!(

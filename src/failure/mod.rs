@@ -18,9 +18,6 @@ use crate::ipam::{CheckFailure, Judged, Refusal, Violation};
 use crate::log::shorten;
 use crate::state::{FORMAT, LockError, SaveOutcome, StoreError};
 
-/// The page of errors, in Markdown: their codes, their messages, and what to do about each.
-pub const ERROR_PAGE: &str = include_str!("../../.github/ERRORS.md");
-
 /// Why a call failed.
 #[derive(Debug)]
 pub enum Failure {

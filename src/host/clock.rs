@@ -123,7 +123,7 @@ impl Timestamp {
     }
 
     /// Creates it from whole seconds since 1970.
-    pub fn from_seconds(seconds: i64) -> Timestamp {
+    pub const fn from_seconds(seconds: i64) -> Timestamp {
         Timestamp {
             seconds,
             nanoseconds: 0,
@@ -174,6 +174,20 @@ impl Timestamp {
         let mut text = self.to_string().replace('-', "/").replace('T', " ");
         text.truncate("2026/11/20 21:09:39".len());
         text
+    }
+
+    /// Formats it for syslog (RFC 3164), in the local time zone: `Nov 20 21:09:39`.
+    pub fn format_for_syslog(self) -> String {
+        const MONTHS: [&str; 12] = [
+            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+        ];
+        let text = self.format_for_log();
+        let [_, month, day, time] = text.split(['/', ' ']).collect::<Vec<_>>()[..] else {
+            return text;
+        };
+        let number: usize = month.parse().unwrap_or_default();
+        let name = MONTHS.get(number.wrapping_sub(1)).unwrap_or(&"Jan");
+        format!("{name} {:>2} {time}", day.trim_start_matches('0'))
     }
 }
 

@@ -100,6 +100,11 @@ impl Paths {
         self.under_root(&format!("/var/log/{}.log", self.name))
     }
 
+    /// The socket of journald or of a syslog.
+    pub fn syslog(&self) -> PathBuf {
+        self.under_root("/dev/log")
+    }
+
     /// The list of pools on Azure Stack.
     pub fn interfaces_file(&self) -> PathBuf {
         self.under_root("/etc/kubernetes/interfaces.json")

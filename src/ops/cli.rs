@@ -10,7 +10,6 @@ use super::finding::Severity;
 use super::outcome::OutputFormat;
 use super::{help, version};
 use crate::cni::{NAME, NAME_V6};
-use crate::failure::ERROR_PAGE;
 
 /// CNI IPAM plugin for Azure nodes
 #[derive(Debug, Parser)]
@@ -54,12 +53,6 @@ pub enum Command {
     /// Write metrics and watch the installation until stopped
     #[command(after_help = help::NODE_LOOP)]
     NodeLoop(NodeLoopArgs),
-    /// Report errors in /etc/azure-vnet-ipam.json or FILE
-    #[command(after_help = help::CHECK_SETTINGS)]
-    CheckSettings(CheckSettingsArgs),
-    /// Print the errors of the plugin, and what to do about each
-    #[command(after_help = [ERROR_PAGE, help::ERRORS].concat())]
-    Errors,
     /// Put this executable in the place of the original plugin
     #[command(after_help = help::INSTALL)]
     Install(InstallArgs),
@@ -198,13 +191,6 @@ pub struct OutputArgs {
     pub output: Option<PathBuf>,
 }
 
-/// The arguments of `check-settings`.
-#[derive(Debug, Args)]
-pub struct CheckSettingsArgs {
-    /// The settings file
-    pub file: Option<PathBuf>,
-}
-
 /// The arguments of `install`.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
@@ -265,8 +251,8 @@ impl PluginName {
 #[derive(Debug, Args)]
 pub struct NodeLoopArgs {
     /// Replace FILE with the metrics
-    #[arg(long, value_name = "FILE", required_unless_present = "is_alive")]
-    pub output: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
     /// Time between two rounds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds())]
     pub interval: u64,
@@ -290,12 +276,9 @@ pub struct NodeLoopArgs {
     /// Free what dead holders have, before each check
     #[arg(long)]
     pub reclaim: bool,
-    /// Note in FILE each round that it is alive
-    #[arg(long, value_name = "FILE")]
-    pub alive: Option<PathBuf>,
-    /// Tell whether the writer of FILE is alive
-    #[arg(long, value_name = "FILE", conflicts_with = "output")]
-    pub is_alive: Option<PathBuf>,
+    /// Only tell whether FILE is younger than 10 intervals
+    #[arg(long)]
+    pub is_alive: bool,
 }
 
 /// A time in seconds, at most a day.

@@ -269,8 +269,8 @@ result to the metrics. Intervals are between 1 second and a day.
 
 Of --names, a plugin that the node does not use is left out.
 
-With --alive, each round writes to FILE that the loop is alive for the next ten
-intervals, which `node-loop --is-alive FILE` tells.
+With --is-alive, only tells whether a loop has written FILE within the last ten
+intervals. Give it the --output and the --interval of that loop.
 
 With --reinstall, runs `install` where the plugin was replaced. A file that
 `install` would replace only with --force stays.
@@ -285,34 +285,14 @@ Examples:
   # as the DaemonSet runs it
   {name} node-loop \
       --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
+  # is it alive?
+  {name} node-loop --is-alive \
+      --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
 
 Exit status:
   0  stopped by SIGTERM or SIGINT, or alive
   1  not alive
   2  usage error, or FILE cannot be read
-";
-
-/// `check-settings`.
-pub const CHECK_SETTINGS: &str = r"Checks the file that supplies defaults for the key ipam of network
-configurations: FILE, or /etc/azure-vnet-ipam.json. An ADD skips invalid
-settings and reports them only in the log.
-
-Examples:
-  # after an edit
-  {name} check-settings
-
-Exit status:
-  0  the file is valid
-  1  it is invalid or not found: stderr says why
-";
-
-/// `errors`, below the table.
-pub const ERRORS: &str = r"
-Examples:
-  # all errors, and what to do about each
-  {name} errors
-  # one of them
-  {name} errors | grep -A 4 'No available addresses'
 ";
 
 /// `install`.

@@ -19,7 +19,7 @@ use tracing::warn;
 
 use super::cli::{InstallArgs, UninstallArgs};
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, OutputFormat, describe_operator};
+use super::outcome::{CommandError, CommandOutput, OutputFormat, describe_operator, start_log};
 use super::probe::ask_version;
 use super::version::LINE;
 use crate::cni::{NAME, NAME_V6};
@@ -355,7 +355,7 @@ fn copy_file(mut from: &File, to: &Path, mode: u32) -> io::Result<()> {
 
 /// Writes what was done, and by whom, to the log.
 fn note(node: &Node, what: &str) {
-    log::start(None);
+    start_log(node.paths());
     warn!(target: "ipam", "{what} by {}.", describe_operator());
     log::flush(&node.paths().log());
 }

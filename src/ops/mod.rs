@@ -42,7 +42,6 @@ pub use node_config::Tree;
 use outcome::{CommandError, CommandOutput};
 
 use crate::cni::CniVersion;
-use crate::failure::ERROR_PAGE;
 use crate::host::{Paths, boot_now, io_reason};
 use crate::ipam::Moment;
 use crate::stdio;
@@ -104,8 +103,6 @@ fn run(command: &Command, node: &Node) -> Result<CommandOutput, CommandError> {
         Command::Export(args) => export::run(node, args),
         Command::Metrics(args) => metrics::run(node, args),
         Command::NodeLoop(args) => node_loop::run(node.paths(), args),
-        Command::CheckSettings(args) => node_config::check_settings(node.paths(), args),
-        Command::Errors => Ok(CommandOutput::success(ERROR_PAGE.to_owned())),
         Command::Install(args) => install::run(node, args),
         Command::Uninstall(args) => install::run_uninstall(node, args),
         Command::Version(format) => version::run(node, *format),

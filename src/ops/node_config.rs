@@ -11,15 +11,12 @@ use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::cli::CheckSettingsArgs;
-use super::outcome::{CommandError, CommandOutput};
 use crate::cni::{
     Call, CallError, Defaults, Environment, IpamConfig, NAME, NAME_V6, RawNetworkConfig,
 };
 use crate::codec::{Cursor, ParseError, document, is};
 use crate::host::{Paths, ReadOutcome, io_reason, read_bounded};
 use crate::plugin::read_settings;
-use crate::stdio;
 
 /// The size limit of a configuration file.
 const LIMIT: usize = 1 << 20;
@@ -35,6 +32,8 @@ pub struct NodeConfig {
     pub wrong_settings: Vec<String>,
     /// The defaults of /etc/azure-vnet-ipam.json.
     pub defaults: Defaults,
+    /// Whether the log goes to syslog.
+    pub syslog: bool,
     /// The `ipam` of the first valid network configuration that names this plugin, or the defaults.
     pub conf: IpamConfig,
 }
@@ -78,6 +77,7 @@ impl NodeConfig {
             unreadable,
             wrong_settings,
             defaults,
+            syslog: false,
             conf: IpamConfig::default(),
         };
         if paths.name() == NAME_V6 {
@@ -90,6 +90,7 @@ impl NodeConfig {
         let parse = |plugin: &Plugin| plugin.parse_call(&config.defaults).ok();
         let call = plugins.chain(&alone).find_map(parse);
         if let Some(call) = call {
+            config.syslog = call.conf.syslog;
             config.conf = call.conf.ipam;
         }
         config
@@ -485,33 +486,6 @@ fn serialize_members<S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_map(members.iter().map(|(key, value)| (key, value)))
-}
-
-/// `check-settings`: checks the settings file, or the named file. Errors go to stderr.
-///
-/// # Errors
-/// None.
-pub fn check_settings(
-    paths: &Paths,
-    args: &CheckSettingsArgs,
-) -> Result<CommandOutput, CommandError> {
-    let path = args.file.clone();
-    let path = path.unwrap_or_else(|| paths.settings());
-    let wrong = if path.exists() {
-        read_settings(&path).1
-    } else {
-        vec!["it does not exist".to_owned()]
-    };
-    let path = path.display();
-    if wrong.is_empty() {
-        return Ok(CommandOutput::success(format!("{path} is valid\n")));
-    }
-    let lines: String = wrong.iter().map(|why| format!("{path}: {why}\n")).collect();
-    stdio::eprint(&lines);
-    Ok(CommandOutput {
-        text: String::new(),
-        status: 1,
-    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! Each round takes a new snapshot of the node and keeps only the last check, so that the memory stays bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use super::cli::NodeLoopArgs;
@@ -16,9 +17,7 @@ use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
 use super::reclaim;
-use crate::host::{
-    Paths, boot_now, exit_on_termination_signals, io_reason, read_text, replace, sleep_until,
-};
+use crate::host::{Paths, boot_now, exit_on_termination_signals, sleep_until, wall_now};
 use crate::ipam::Moment;
 use crate::stdio;
 
@@ -27,8 +26,8 @@ use crate::stdio;
 /// # Errors
 /// The file of the other loop cannot be read.
 pub fn run(paths: &Paths, args: &NodeLoopArgs) -> Result<CommandOutput, CommandError> {
-    if let Some(file) = &args.is_alive {
-        return is_alive(file);
+    if args.is_alive {
+        return is_alive(args);
     }
     exit_on_termination_signals();
     let mut node_loop = NodeLoop::new(paths, args);
@@ -40,14 +39,16 @@ pub fn run(paths: &Paths, args: &NodeLoopArgs) -> Result<CommandOutput, CommandE
     }
 }
 
-/// Tells whether the time in the file of a loop has not come yet.
-fn is_alive(file: &Path) -> Result<CommandOutput, CommandError> {
-    let shown = file.display();
-    let until = read_text(file).map_err(|e| CommandError::from_io(&shown.to_string(), &e))?;
-    let (text, status) = if until.parse().is_ok_and(|at| boot_now() < Moment(at)) {
+/// Tells whether a loop has written its file within the last 10 intervals. After the clock was set, the next round answers.
+fn is_alive(args: &NodeLoopArgs) -> Result<CommandOutput, CommandError> {
+    let shown = args.output.display().to_string();
+    let written = fs::metadata(&args.output).map_err(|e| CommandError::from_io(&shown, &e))?;
+    let age = written.mtime().abs_diff(wall_now().seconds);
+    let (text, status) = if age < 10 * args.interval {
         ("the loop is alive\n".to_owned(), 0)
     } else {
-        (format!("{shown} is older than 10 intervals\n"), 1)
+        let found = format!("{shown} was written {age} s ago, more than 10 intervals\n");
+        (found, 1)
     };
     Ok(CommandOutput { text, status })
 }
@@ -106,7 +107,6 @@ impl<'a> NodeLoop<'a> {
 
     fn run_round(&mut self) {
         let began = boot_now();
-        self.note_alive();
         self.watch_installations();
         // A check can take seconds, for which the other values do not wait.
         self.write_metrics();
@@ -125,16 +125,6 @@ impl<'a> NodeLoop<'a> {
             }
             self.reported.step("reclaim", &problem);
             self.write_metrics();
-        }
-    }
-
-    /// Writes until when the loop counts as alive, in nanoseconds of the boot clock, which nobody sets.
-    fn note_alive(&mut self) {
-        if let Some(file) = &self.args.alive {
-            let until = boot_now().after(10 * Duration::from_secs(self.args.interval));
-            let written = replace(file, until.0.to_string().as_bytes(), metrics::MODE);
-            let problem = written.err().map(|e| io_reason(&e));
-            self.reported.step("alive", &problem);
         }
     }
 
@@ -167,7 +157,7 @@ impl<'a> NodeLoop<'a> {
     fn write_metrics(&mut self) {
         let used = self.plugins.iter().filter(|p| p.matches.is_some());
         let metrics: Result<Vec<_>, CommandError> = used.map(Watched::metrics).collect();
-        let output = self.args.output.as_deref();
+        let output = Some(&*self.args.output);
         let written = metrics.and_then(|all| {
             CommandOutput::to_file_or_stdout(output, metrics::print(&all), metrics::MODE)
         });

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use rustix::process::{geteuid, getuid};
 use serde::Serialize;
 
+use super::node_config::NodeConfig;
 use super::screen::Screen;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
@@ -199,6 +200,14 @@ fn terminal() -> String {
         || "no terminal".to_owned(),
         |path| path.display().to_string(),
     )
+}
+
+/// Starts the log of a command, which goes where that of calls goes.
+pub fn start_log(paths: &Paths) {
+    if NodeConfig::read(paths).syslog {
+        log::use_syslog(paths.syslog());
+    }
+    log::start(None);
 }
 
 /// Writes the record of a command to the file of operations, and flushes the log.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::cli::ReclaimArgs;
 use super::held::{HeldAddress, find_pod_of_holder, held_records};
 use super::node::{Node, Now, capture_snapshot};
-use super::outcome::{CommandError, CommandOutput, record_operation};
+use super::outcome::{CommandError, CommandOutput, record_operation, start_log};
 use super::screen::{Screen, Tint, pluralize};
 use super::state_view::StateView;
 use crate::events::OperationRecord;
@@ -53,7 +53,7 @@ pub struct JudgedHolder {
 pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandError> {
     let done = args.yes;
     if done {
-        log::start(None);
+        start_log(node.paths());
     }
     let Some(mut state) = StateView::load(node).into_writable()? else {
         let nothing = ReclaimReport::from_decisions(&[], done, 0, &node.now);
@@ -135,7 +135,7 @@ pub fn reclaim_dead(node: &Node) -> Result<(), CommandError> {
     if !expected.iter().any(is_any) {
         return Ok(());
     }
-    log::start(None);
+    start_log(node.paths());
     // Of trial runs since the last round.
     log::discard();
     let (_, actions) = free(node, &look)?;

@@ -12,14 +12,13 @@ use super::held::{
 };
 use super::node::{Node, capture_snapshot};
 use super::outcome::{
-    CommandError, CommandOutput, describe_operator, parse_address, record_operation,
+    CommandError, CommandOutput, describe_operator, parse_address, record_operation, start_log,
 };
 use super::screen::Screen;
 use super::state_view::StateView;
 use crate::events::OperationRecord;
 use crate::host::boot_now;
 use crate::ipam::{Candidate, Evidence, EvidenceIndex, Held, Holder, Ipam, Reason, Verdict};
-use crate::log;
 use crate::state::State;
 use tracing::warn;
 
@@ -45,7 +44,7 @@ pub struct ReleaseReport {
 /// Runs the command.
 pub fn run(node: &Node, args: &ReleaseArgs) -> Result<CommandOutput, CommandError> {
     let address = args.address.as_deref().map(parse_address).transpose()?;
-    log::start(None);
+    start_log(node.paths());
     let mut outcome = ReleaseReport {
         time: node.now.wall_time(node.now.boot),
         ..ReleaseReport::default()

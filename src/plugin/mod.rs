@@ -95,6 +95,9 @@ fn run(
     if let Some(version) = version.and_then(|text| CniVersion::parse(&text)) {
         reporter.set_version(version);
     }
+    if raw_config.wants_syslog() {
+        log::use_syslog(paths.syslog());
+    }
     let (defaults, problems) = match environment.verb() {
         Some(verb) if verb.allocates() => read_settings(&paths.settings()),
         _ => Default::default(),

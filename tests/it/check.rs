@@ -172,7 +172,7 @@ fn small_trouble_is_reported() {
         (
             "/etc/azure-vnet-ipam.json",
             r#"{"cooldown":"soon"}"#,
-            "settings warning: cooldown -> check-settings",
+            "settings warning: cooldown -> is ignored until",
         ),
         (
             "/var/run/azure-vnet-ipam.json.corrupt-2026",

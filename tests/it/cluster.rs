@@ -51,10 +51,8 @@ fn run_loop(node: &Node, args: &[&str]) -> String {
     let file = node.path("/collected/ipam.prom");
     let call = node.call("", "").without("CNI_COMMAND");
     let output = format!("--output={}", file.display());
-    let alive = format!("--alive={}", node.path("/collected/x").display());
     let call = args.iter().fold(call, |call, arg| match arg {
         arg if arg.starts_with("--output=") => call.arg(&output),
-        arg if arg.starts_with("--alive=") => call.arg(&alive),
         arg => call.arg(arg),
     });
     let _ = fs::remove_file(&file);
@@ -157,7 +155,8 @@ fn fleet_check_covers_both_names_of_every_node() {
     let conflist = r#"{"cniVersion": "1.0.0", "name": "azure", "type": "azure-vnet-ipam"}"#;
     node.put("/etc/cni/net.d/1.conf", conflist);
     let kubectl = r#"case "$*" in
-        *"get nodes"*) printf '%s\n' n1 n2 n3 ;;
+        *"get nodes --selector kubernetes.io/os=linux,pool=a"*) echo n1 ;;
+        *"get nodes --selector kubernetes.io/os=linux "*) printf '%s\n' n1 n2 n3 ;;
         *"get pods"*) printf '%s\n' 'n1 p1 Running' 'n2 p2 Running' ;;
         *" p2 "*) echo 'no "route"' >&2; exit 1 ;;
         *) while [ "$1" != -- ]; do shift; done; shift; "$FOLDER$@" || { echo "exit code 1" >&2; exit 1; } ;;
@@ -183,6 +182,18 @@ fn fleet_check_covers_both_names_of_every_node() {
     let unused = "Nothing is wrong; azure-vnet-ipamv6 is not in use.";
     assert_eq!(report[1]["check"]["summary"], unused);
     assert_eq!(report[2]["error"], "not checked: no \"route\"");
+    // A roll-out that has come as far as one node.
+    let selected = format!("{unseen}1 of 1 nodes in trouble\n");
+    for args in [&["-l", "pool=a"][..], &["--selector", "pool=a"]] {
+        assert_eq!(fleet_check(args).stdout, selected, "{args:?}");
+    }
+    let report = fleet_check(&["--selector=pool=a", "-o", "json", "default"]).json();
+    assert_eq!(report.as_array().unwrap().len(), 2, "{report:?}");
+    for args in [&["-o", "text"][..], &["--frobnicate"], &["-l"], &["a", "b"]] {
+        let outcome = fleet_check(args);
+        assert_eq!(outcome.exit, Some(2), "{args:?}: {outcome:?}");
+        assert!(outcome.stdout.is_empty(), "{args:?}: {outcome:?}");
+    }
     // A state is enough to be in use.
     node.put("/var/run/azure-vnet-ipamv6.json", "{");
     let outcome = fleet_check(&[]);
@@ -315,7 +326,14 @@ mod yaml {
             let mut words = args.iter().chain(&probe);
             words.find_map(|arg| arg.strip_prefix(option)).unwrap()
         };
-        assert_eq!(file("--alive="), file("--is-alive="));
+        // The probe judges the file of the loop by the intervals of the loop.
+        for option in ["--output=", "--interval="] {
+            let [loops, probes] = [&args, &probe].map(|words| {
+                let mut words = words.iter().filter(|word| word.starts_with(option));
+                words.next().unwrap()
+            });
+            assert_eq!(loops, probes);
+        }
         let text = run_loop(&node, &args);
         assert!(!text.contains("ipamv6"), "it is not in use: {text}");
         node.put("/var/run/azure-vnet-ipamv6.json", "{");

@@ -1,10 +1,10 @@
 //! `node-loop`: what it writes, what it watches, and how it ends.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -239,19 +239,27 @@ fn memory_of_the_largest_node_fits_the_limit_of_the_daemonset() {
 fn loop_that_hangs_is_not_alive() {
     let (node, _wire) = Node::with_wire("loop-alive", Reply::Xml(xml(5..15)));
     make_folder(&node);
-    let file = node.path("/collected/alive");
-    let file = file.to_str().unwrap();
-    let ask = || node.run_command(["node-loop", "--is-alive", file]).exit;
+    let file = output_file(&node);
+    let written = |ago: u64| {
+        let at = SystemTime::now() - Duration::from_secs(ago);
+        File::open(&file).unwrap().set_modified(at).unwrap();
+    };
+    let ask = || {
+        let words = ["node-loop", "--is-alive", "--interval=600", "--output"];
+        node.run_command(words.iter().copied().chain(file.to_str()))
+            .exit
+    };
     assert_eq!(ask(), Some(2), "no loop has started yet");
-    let node_loop = start(&node, &["--alive", file]);
+    let node_loop = start(&node, &[]);
     wait_until("the first round", || ask() == Some(0));
     let signal = |signal| kill_process(pid_of(&node_loop), signal).unwrap();
     signal(Signal::STOP);
-    node.advance_clock(9 * 600);
+    written(9 * 600);
     assert_eq!(ask(), Some(0));
-    node.advance_clock(600);
+    written(10 * 600);
     assert_eq!(ask(), Some(1));
     signal(Signal::CONT);
+    node.advance_clock(600);
     wait_until("another round", || ask() == Some(0));
     stop(node_loop);
 }
@@ -261,6 +269,7 @@ fn intervals_have_bounds() {
     let node = Node::new("loop-usage");
     for line in [
         "node-loop",
+        "node-loop --is-alive",
         "node-loop --output x --interval 0",
         "node-loop --output x --interval 86401",
         "node-loop --output x --check-interval 1m",

@@ -1,6 +1,7 @@
 //! ADD, DEL and VERSION in every version of the specification, and the program without CNI_COMMAND.
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 
 use serde_json::json;
 
@@ -177,6 +178,56 @@ fn log_has_one_line_per_step_in_the_originals_form() {
         assert!(log.contains(fact), "{fact} in {log}");
     }
     assert!(!log.contains("s3cr3t"), "never the whole of stdin");
+}
+
+#[test]
+fn syslog_gets_the_log_while_it_listens() {
+    let (node, _wire) = Node::with_wire("syslog", Reply::Xml(xml([5])));
+    let socket = node.path("/dev/log");
+    node.put("/dev/x", "");
+    let config = conf("0.3.0", json!({ "subnet": "10.224.0.0/16" }));
+    let config = config.replacen('{', r#"{"logTarget":"Syslog","#, 1);
+    let call = |verb: &str| node.call(verb, "c1").stdin(config.clone()).run();
+    let syslog = UnixDatagram::bind(&socket).unwrap();
+    syslog.set_nonblocking(true).unwrap();
+    let read_all = || {
+        let mut datagram = [0; 8192];
+        let read = |_| {
+            let length = syslog.recv(&mut datagram).ok()?;
+            Some(String::from_utf8(datagram[..length].to_vec()).unwrap())
+        };
+        (0..).map_while(read).collect::<Vec<_>>().join("\n")
+    };
+    call("ADD").success();
+    let sent = read_all();
+    assert!(sent.starts_with("<30>"), "{sent}");
+    for text in [" azure-vnet-ipam[", "INFO [ipam] 10.224.0.5/16 allocated"] {
+        assert!(sent.contains(text), "{sent}");
+    }
+    // Also what an operator does, and why a configuration is refused.
+    node.put("/etc/cni/net.d/1.conf", &config);
+    let release = "release 10.224.0.5 --container c1 --force";
+    node.run_line(release).success();
+    assert!(read_all().contains("was released by"));
+    let invalid = config.replace("10.224.0.0/16", "x");
+    node.call("ADD", "c2").stdin(invalid).run().error();
+    let sent = read_all();
+    assert!(
+        sent.contains("<27>") && sent.contains("ADD failed"),
+        "{sent}"
+    );
+    assert!(!node.path("/var/log/azure-vnet-ipam.log").exists());
+    drop(syslog);
+    for what in ["nothing listens", "there is no socket"] {
+        call("ADD").success();
+        assert!(
+            node.log().contains("INFO [ipam] 10.224.0.5/16 allocated"),
+            "{what}"
+        );
+        call("DEL").assert_no_output();
+        fs::remove_file(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
+        let _ = fs::remove_file(&socket);
+    }
 }
 
 #[test]

@@ -89,7 +89,6 @@ fn run_all(node: &Node, what: &str) {
         &["show", "10.224.0.5"],
         &["export"],
         &["metrics"],
-        &["check-settings"],
         &["reclaim", "--yes"],
         &["release", "10.224.0.5", "--container", "c1", "--force"],
     ] {

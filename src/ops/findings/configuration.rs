@@ -33,7 +33,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
 /// The settings file.
 fn settings(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Vec<Finding> {
     const KIND: FindingKind = FindingKind::Settings;
-    let (path, program) = (node.paths().settings(), &node.program);
+    let path = node.paths().settings();
     let shown = path.display().to_string();
     if config.wrong_settings.is_empty() {
         let how = match fs::symlink_metadata(path) {
@@ -42,8 +42,7 @@ fn settings(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Ve
         };
         return vec![Finding::ok(KIND, &format_args!("{shown} {how}"))];
     }
-    let remedy =
-        format_args!("it is ignored until it is corrected; then run `{program} check-settings`");
+    let remedy = "it is ignored until it is corrected";
     let wrong = config.wrong_settings.iter();
     let wrong = wrong.filter(|why| !visibility.hides(&shown, why));
     let finding = |why: &String| {
