@@ -1,19 +1,27 @@
-//! Writes the man pages into the folder that the argument names: one of the program, and one of each command.
+//! Writes the man pages and the completions of shells into the folders `man` and `completions` of the folder that the argument
+//! names. There is one man page of the program, and one of each command.
 
-use std::{env, io};
+use std::path::PathBuf;
+use std::{env, fs, io};
 
+use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
 
+const NAME: &str = "azure-vnet-ipam";
+
 fn main() -> io::Result<()> {
-    let folder = env::args_os().nth(1).expect("a folder");
-    let mut program =
-        azure_vnet_ipam::ops::command_line("azure-vnet-ipam").disable_help_subcommand(true);
+    let folder = PathBuf::from(env::args_os().nth(1).expect("a folder"));
+    let [man, completions] = ["man", "completions"].map(|name| folder.join(name));
+    fs::create_dir_all(&man)?;
+    fs::create_dir_all(&completions)?;
+    let mut program = azure_vnet_ipam::ops::command_line(NAME).disable_help_subcommand(true);
     program.build();
-    let commands = program.get_subcommands().chain([&program]).cloned();
-    commands.into_iter().try_for_each(|command| {
-        Man::new(command)
-            .section("8")
-            .generate_to(&folder)
-            .map(drop)
-    })
+    for command in program.get_subcommands().chain([&program]) {
+        Man::new(command.clone()).section("8").generate_to(&man)?;
+    }
+    for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+        let mut program = azure_vnet_ipam::ops::command_line(NAME);
+        generate_to(shell, &mut program, NAME, &completions)?;
+    }
+    Ok(())
 }

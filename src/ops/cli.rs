@@ -276,7 +276,7 @@ pub struct NodeLoopArgs {
     /// Free what dead holders have, before each check
     #[arg(long)]
     pub reclaim: bool,
-    /// Only tell whether FILE is younger than 10 intervals
+    /// Only tell whether a loop writes FILE
     #[arg(long)]
     pub is_alive: bool,
 }
