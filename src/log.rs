@@ -70,16 +70,9 @@ impl fmt::Display for Milliseconds {
     }
 }
 
-/// Starts buffering lines of `level` (`ipam.logLevel`) and above; unknown levels mean `info`.
-pub fn start(level: Option<&str>) {
-    let max_level = match level.map(str::to_ascii_lowercase).as_deref() {
-        Some("trace") => LevelFilter::TRACE,
-        Some("debug") => LevelFilter::DEBUG,
-        Some("warn" | "warning") => LevelFilter::WARN,
-        Some("error" | "fatal" | "panic") => LevelFilter::ERROR,
-        Some("off" | "none") => LevelFilter::OFF,
-        _ => LevelFilter::INFO,
-    };
+/// Starts buffering lines of `level` (`logLevel`) and above; without one, of `info` and above.
+pub fn start(level: Option<LevelFilter>) {
+    let max_level = level.unwrap_or(LevelFilter::INFO);
     // Fails if logging has started already. The first level stays then.
     let _ = tracing::subscriber::set_global_default(OriginalFormat { max_level });
 }

@@ -72,9 +72,9 @@ pub enum CallError {
     /// decoder's message.
     #[error("Failed to parse network configuration: {0}: {1}")]
     WrongType(Key, String),
-    /// `ipam.environment` is unknown.
+    /// `ipam.environment` or `ipam.ipv6Environment`, as the key says, is unknown.
     #[error("Failed to parse network configuration: Invalid configuration")]
-    UnknownEnvironment(String),
+    UnknownEnvironment(Key, String),
     /// A member that the original does not have is invalid. The text is what was found, or the
     /// decoder's message.
     #[error("{0}: {1}")]

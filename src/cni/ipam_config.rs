@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::error::Key;
 use super::{CallError, Dns, Route, ServerUrl};
 use crate::ipam::{Exclusions, Family};
 
@@ -115,11 +116,11 @@ impl Backend {
         Backend::Null,
     ];
 
-    pub(super) fn parse(name: &str) -> Result<Backend, CallError> {
+    pub(super) fn parse(key: Key, name: &str) -> Result<Backend, CallError> {
         Backend::ALL
             .into_iter()
             .find(|backend| backend.name() == name)
-            .ok_or_else(|| CallError::UnknownEnvironment(name.to_owned()))
+            .ok_or_else(|| CallError::UnknownEnvironment(key, name.to_owned()))
     }
 
     /// Returns the name in the network configuration.

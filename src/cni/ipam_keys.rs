@@ -79,7 +79,7 @@ pub(super) static IPAM_KEYS: [IpamKey; 17] = [
         scope: Scope::Node,
         parse: |conf, key, raw| {
             if let Some(name) = key.parse_text(raw)? {
-                conf.backend = Backend::parse(&name)?;
+                conf.backend = Backend::parse(key, &name)?;
             }
             // That source has IPv6 pools only.
             conf.ipv6 |= conf.backend == Backend::Ipv6NodeIpam;
@@ -94,7 +94,7 @@ pub(super) static IPAM_KEYS: [IpamKey; 17] = [
         scope: Scope::Node,
         parse: |conf, key, raw| {
             if let Some(name) = key.parse_text(raw)? {
-                conf.ipv6_backend = Some(Backend::parse(&name)?);
+                conf.ipv6_backend = Some(Backend::parse(key, &name)?);
             }
             Ok(())
         },

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::value::RawValue;
+use tracing::level_filters::LevelFilter;
 
-use super::error::{CallError, Key};
+use super::error::{CallError, Key, describe_found};
 use super::raw_ipam_config::RawIpamConfig;
 use super::{CniVersion, Defaults, IpamConfig, Verb};
 use crate::codec::{self, Cursor, Members, ParseError, Read, is, named_address, object};
@@ -35,10 +36,12 @@ pub struct NetworkConfig {
     pub version: CniVersion,
     /// The interface whose pools an ADD without subnet uses.
     pub master: Option<String>,
-    /// The level of the log. An unknown one means the default.
-    pub log_level: Option<String>,
+    /// The level of the log, if it is a known one.
+    pub log_level: Option<LevelFilter>,
     /// Whether the log goes to syslog.
     pub syslog: bool,
+    /// The values that are ignored, and why. As from the original, they are no errors.
+    pub ignored: Vec<CallError>,
     /// The key `ipam`.
     pub ipam: IpamConfig,
 }
@@ -65,6 +68,10 @@ object! { any_case read RawNetworkConfig {
 
 // The keys that errors name, beside those of `ipam`.
 const MASTER: Key = Key::new("master", "a string, for example \"eth0\"");
+const LOG_LEVEL: Key = Key::new(
+    "logLevel",
+    "one of trace, debug, info, warn, error and off, for example \"info\"",
+);
 const ARGS_IPS: Key = Key::new("args.cni.ips", IPS_FORM);
 const RUNTIME_CONFIG_IPS: Key = Key::new("runtimeConfig.ips", IPS_FORM);
 const IPS_FORM: &str = "a list of addresses, for example [\"10.224.0.9\"]";
@@ -145,12 +152,25 @@ impl RawNetworkConfig {
             Err(_) if lenient => None,
             other => other?,
         };
+        let ipam = raw_config.validate(verb, program)?;
+        let mut ignored = Vec::new();
+        let log_level = self.log_level.as_deref().and_then(|raw| {
+            let level = parse_log_level(raw);
+            if level.is_none() && raw.get() != "\"\"" {
+                ignored.push(CallError::Invalid(LOG_LEVEL, describe_found(raw)));
+            }
+            level
+        });
+        if !lenient {
+            ignored.extend(raw_config.ignored_interval(&ipam));
+        }
         Ok(NetworkConfig {
             version,
             master,
-            log_level: parse_string(self.log_level.as_deref()).unwrap_or_default(),
+            log_level,
             syslog: self.wants_syslog(),
-            ipam: raw_config.validate(verb, program)?,
+            ignored,
+            ipam,
         })
     }
 
@@ -229,6 +249,20 @@ impl RawNetworkConfig {
     }
 }
 
+/// Parses a level of the log, with the names that the original knows.
+fn parse_log_level(raw: &RawValue) -> Option<LevelFilter> {
+    let name: String = serde_json::from_str(raw.get()).ok()?;
+    match &*name.to_ascii_lowercase() {
+        "trace" => Some(LevelFilter::TRACE),
+        "debug" => Some(LevelFilter::DEBUG),
+        "info" => Some(LevelFilter::INFO),
+        "warn" | "warning" => Some(LevelFilter::WARN),
+        "error" | "fatal" | "panic" => Some(LevelFilter::ERROR),
+        "off" | "none" => Some(LevelFilter::OFF),
+        _ => None,
+    }
+}
+
 /// Parses a string; `None` when the member is missing.
 fn parse_string(raw: Option<&RawValue>) -> Result<Option<String>, serde_json::Error> {
     raw.map(|raw| serde_json::from_str(raw.get())).transpose()
@@ -259,6 +293,7 @@ mod tests {
     fn every_form_has_an_example_that_is_json() {
         for key in [
             MASTER,
+            LOG_LEVEL,
             ARGS_IPS,
             RUNTIME_CONFIG_IPS,
             PREV_RESULT,
@@ -285,6 +320,36 @@ mod tests {
             let wrong = validate(Verb::Add);
             assert!(matches!(wrong, Err(CallError::WrongType(..))), "{json}");
             assert!(validate(Verb::Del).is_ok(), "{json}");
+        }
+    }
+
+    #[test]
+    fn ignored_values_are_named_and_no_error() {
+        for (json, expected) in [
+            (
+                r#"{"logLevel":"WARNING","ipam":{"queryInterval":"5"}}"#,
+                vec![],
+            ),
+            (r#"{"logLevel":"","ipam":{"queryInterval":""}}"#, vec![]),
+            (
+                r#"{"logLevel":"verbose","ipam":{"queryInterval":"5m"}}"#,
+                vec![
+                    "logLevel must be one of trace, debug, info, warn, error and off, for example \"info\": found \"verbose\"",
+                    "ipam.queryInterval must be a string of whole seconds above zero, for example \"10\": found \"5m\"",
+                ],
+            ),
+            (
+                r#"{"logLevel":7}"#,
+                vec![
+                    "logLevel must be one of trace, debug, info, warn, error and off, for example \"info\": found 7",
+                ],
+            ),
+        ] {
+            let conf = raw_config(json)
+                .validate(CniVersion::V100, Verb::Add, &Defaults::default(), NAME)
+                .unwrap();
+            let ignored: Vec<_> = conf.ignored.iter().map(ToString::to_string).collect();
+            assert_eq!(ignored, expected, "{json}");
         }
     }
 

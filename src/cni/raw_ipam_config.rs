@@ -87,7 +87,7 @@ fn default_problem(row: &IpamKey, value: &RawValue) -> Option<String> {
     let error = match row.parse_into(&mut alone, value) {
         Err(CallError::WrongType(_, found)) => CallError::Invalid(key, found),
         Err(CallError::QueryUrl(url)) => CallError::Invalid(key, format!("found {url:?}")),
-        Err(CallError::UnknownEnvironment(name)) => {
+        Err(CallError::UnknownEnvironment(_, name)) => {
             let names = Backend::ALL.map(Backend::name).join(", ");
             let path = key.path;
             return Some(format!("{path} must be one of {names}: found {name:?}"));
@@ -135,6 +135,16 @@ impl RawIpamConfig {
             }
         }
         Ok(conf)
+    }
+}
+
+impl RawIpamConfig {
+    /// Returns why the interval is ignored that the members name, if it is. The original uses its default then.
+    pub fn ignored_interval(&self, conf: &IpamConfig) -> Option<CallError> {
+        let mut members = self.members.iter();
+        let (row, value) = members.find(|(row, _)| row.key == QUERY_INTERVAL)?;
+        let is_ignored = conf.query_interval.is_none() && value.get() != "\"\"";
+        is_ignored.then(|| CallError::Invalid(row.key, describe_found(value)))
     }
 }
 
@@ -252,7 +262,7 @@ mod tests {
                 assert!(validate(&json, &Defaults::default(), Verb::Del).is_ok());
                 let message = match alone(&json).unwrap_err() {
                     // The message is the original's. The form is in the details.
-                    CallError::UnknownEnvironment(_) | CallError::QueryUrl(_) => None,
+                    CallError::UnknownEnvironment(..) | CallError::QueryUrl(_) => None,
                     error => Some(error.to_string()),
                 };
                 if let Some(message) = message {

@@ -2,10 +2,56 @@
 //! the message.
 
 use crate::cni::{Backend, CallError, CniVersion, Code};
-use crate::ipam::{AGAIN, InUseBy, PoolCount, Refusal, RetriedPod};
+use crate::codec::named_address;
+use crate::ipam::{AGAIN, Family, InUseBy, PoolCount, Refusal, RetriedPod};
+
+/// Who reads the details of an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Audience<'a> {
+    /// How commands name this program.
+    pub(super) program: &'a str,
+    /// Whether `check` shows them, which needs no hint to itself.
+    is_check: bool,
+    /// The file with the network configuration, where that is known.
+    file: Option<&'a str>,
+}
+
+impl<'a> Audience<'a> {
+    /// The caller of the plugin, and who reads its events and the log.
+    pub fn caller(program: &'a str) -> Audience<'a> {
+        Audience {
+            program,
+            is_check: false,
+            file: None,
+        }
+    }
+
+    /// Who runs `check`. The network configuration is in `file`, if it is about one.
+    pub fn check(program: &'a str, file: Option<&'a str>) -> Audience<'a> {
+        Audience {
+            program,
+            is_check: true,
+            file,
+        }
+    }
+
+    /// Names the network configuration.
+    fn configuration(&self) -> &'a str {
+        self.file.unwrap_or("the network configuration")
+    }
+
+    /// Says what `check` does about it, behind other text.
+    pub(super) fn check_hint(&self, does: &str) -> String {
+        if self.is_check {
+            String::new()
+        } else {
+            format!("; `{} check` {does}", self.program)
+        }
+    }
+}
 
 /// The code and the details of an invalid call.
-pub(super) fn call_error(error: &CallError) -> (Code, String) {
+pub(super) fn call_error(error: &CallError, audience: &Audience<'_>) -> (Code, String) {
     use Code::{Decoding, InvalidEnvironment, InvalidNetworkConfig};
     let (code, details) = match error {
         CallError::MissingVariables(_) => (
@@ -52,15 +98,18 @@ pub(super) fn call_error(error: &CallError) -> (Code, String) {
         ),
         CallError::QueryUrl(_) => (
             InvalidNetworkConfig,
-            "it must begin with http:// or file:, for example \"file:///etc/interfaces.xml\"",
+            "ipam.queryUrl, or AZURE_VNET_IPAM_QUERY_URL where that is set, must begin with http:// or file:, for example \"file:///etc/interfaces.xml\"",
         ),
-        CallError::Invalid(key, _) => (InvalidNetworkConfig, who_sets(key.path)),
-        CallError::WrongType(key, _) => (Code::Plugin, who_sets(key.path)),
-        CallError::UnknownEnvironment(name) => {
+        CallError::Invalid(key, _) => {
+            return (InvalidNetworkConfig, who_sets(key.path, audience));
+        }
+        CallError::WrongType(key, _) => return (Code::Plugin, who_sets(key.path, audience)),
+        CallError::UnknownEnvironment(key, name) => {
             let [all_but_last @ .., last] = Backend::ALL.map(Backend::name);
-            let others = all_but_last.join(", ");
+            let (key, others) = (key.path, all_but_last.join(", "));
             let details = format!(
-                "ipam.environment is {name:?}; it may be {others} or {last}, for example \"azure\""
+                "{key} is {name:?}; it may be {others} or {last}, for example \"azure\": correct it in {}",
+                audience.configuration()
             );
             return (Code::Plugin, details);
         }
@@ -92,52 +141,79 @@ fn supported_versions() -> String {
 /// The details of a name that is too long.
 const NAME_LIMIT: &str = "names of networks and containers may have 1024 bytes";
 
-/// Returns where the value of a key comes from.
-fn who_sets(path: &str) -> &'static str {
+/// Says where the value of a key comes from.
+fn who_sets(path: &str, audience: &Audience<'_>) -> String {
     if path.starts_with("ipam") || path == "master" {
-        "correct it in the network configuration"
+        format!("correct {path} in {}", audience.configuration())
     } else {
-        "a container runtime sets it"
+        "a container runtime sets it".to_owned()
     }
 }
 
-/// The code and the details of a refused allocation.
-pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
+/// The code and the details of a refused allocation. `configured` is `ipam.ipAddress` of the call.
+pub(super) fn refusal(
+    refusal: &Refusal,
+    configured: Option<&str>,
+    audience: &Audience<'_>,
+) -> (Code, String) {
     let code = match refusal {
         Refusal::Quarantined { .. } => Code::TryAgain,
         _ => Code::Plugin,
     };
+    let (program, configuration) = (audience.program, audience.configuration());
+    let about_key = |address: &str| who_asks(address, configured, configuration);
     let details = match refusal {
+        Refusal::NoSpace { space, .. } if space != LOCAL => format!(
+            "ipam.addressSpace is {space:?}, and sources fill {LOCAL:?} only: remove ipam.addressSpace from {configuration}{}",
+            audience.check_hint("names the file")
+        ),
         Refusal::NoSpace { space, .. } => format!(
-            "address space {space:?} is not in the state, and no source has filled it; `{program} check` looks for the reason"
+            "address space {space:?} is not in the state, and no source has filled it{}",
+            audience.check_hint("looks for the reason")
         ),
         Refusal::NoPools { passed_over, .. } if passed_over.is_empty() => format!(
-            "the source lists no subnet for any interface of this node: is a secondary address assigned to its network interface, and does the hardware address match? `{program} check` compares them"
+            "the source lists no subnet for any interface of this node: secondary addresses must be assigned to its network interface, and the hardware address must match{}",
+            audience.check_hint("compares them")
         ),
         Refusal::NoPools {
             family,
-            if_name,
+            if_name: Some(name),
             passed_over,
         }
         | Refusal::NoPoolOfFamily {
             family,
-            if_name,
+            if_name: Some(name),
             passed_over,
-        } => {
-            let pools = join_first(passed_over);
-            let place = match if_name {
-                Some(name) => format!("master is {name:?}, where no pool"),
-                None => "no pool".to_owned(),
-            };
-            format!("{place} has {family} addresses; the pools are {pools}")
-        }
-        Refusal::NoPool { known, .. } => {
-            let pools = join_first(known);
-            format!("the pools are [{pools}]; `{program} show` tells how full each is")
-        }
-        Refusal::AddressNotFound { address } => {
-            format!("{address:?} is in none of the pools that will do; `{program} show` lists them")
-        }
+        } => format!(
+            "master is {name:?}, where no pool has {family} addresses; the pools are {}: correct master in {configuration}",
+            join_first(passed_over)
+        ),
+        Refusal::NoPools {
+            family,
+            if_name: None,
+            passed_over,
+        } => format!(
+            "no pool has {family} addresses; the pools are {}: {}",
+            join_first(passed_over),
+            who_sets_family(*family, configuration)
+        ),
+        Refusal::NoPoolOfFamily {
+            family,
+            if_name: None,
+            passed_over,
+        } => format!(
+            "the pools are {}: {}",
+            join_first(passed_over),
+            who_sets_family(*family, configuration)
+        ),
+        Refusal::NoPool { subnet, known } => format!(
+            "ipam.subnet is {subnet:?}, and the pools are [{}]: correct ipam.subnet in {configuration} ({AZURE_VNET}); `{program} show` tells how full each pool is",
+            join_first(known)
+        ),
+        Refusal::AddressNotFound { address } => format!(
+            "{address:?} is in none of the pools that will do; `{program} show` lists them{}",
+            about_key(address)
+        ),
         Refusal::AddressInUse { address, in_use_by } => {
             let who = match in_use_by {
                 InUseBy::Container(id) => format!("container {id} holds it"),
@@ -147,28 +223,73 @@ pub(super) fn refusal(refusal: &Refusal, program: &str) -> (Code, String) {
                 InUseBy::TheHost => "the host itself has it, or a route to it".to_owned(),
                 InUseBy::Unknown => "its holder is not known".to_owned(),
             };
-            format!("{who}; `{program} show {address}` tells all about it")
+            let about_key = about_key(&address.to_string());
+            format!("{who}; `{program} show {address}` tells all about it{about_key}")
         }
-        Refusal::AddressInCooldown { .. } => format!(
-            "its last pod may still be on its way out; ask again then, for another address, or set ipam.cooldown to 0; `{program} show` with the address tells when it was released"
+        Refusal::AddressInCooldown { address, .. } => format!(
+            "its last pod may still be on its way out; ask again then, for another address, or set ipam.cooldown to 0; `{program} show` with the address tells when it was released{}",
+            about_key(&address.to_string())
         ),
-        Refusal::AddressExcluded { .. } => format!(
-            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, covers it; `{program} explain` with the address tells more"
+        Refusal::AddressExcluded { address } => format!(
+            "ipam.exclude, in {configuration} or in /etc/azure-vnet-ipam.json, covers it; `{program} show` with the address tells more{}",
+            about_key(&address.to_string())
         ),
-        Refusal::Exhausted { pools, retried } => exhausted(pools, retried.as_ref(), program),
+        Refusal::Exhausted { pools, listed, .. } if !listed.is_empty() => {
+            let named: Vec<&str> = pools.iter().map(|pool| &*pool.subnet).collect();
+            format!(
+                "the source no longer lists {}, which ipam.subnet names; it lists {}: correct ipam.subnet in {configuration} ({AZURE_VNET}){}",
+                named.join(", "),
+                join_first(listed),
+                audience.check_hint("names the file")
+            )
+        }
+        Refusal::Exhausted { pools, retried, .. } => exhausted(pools, retried.as_ref(), audience),
         Refusal::Quarantined { .. } => format!(
             "pods that are just being configured may still take an address; the call may be repeated, and `{program} show` tells how long it takes"
         ),
         Refusal::NoSubnet { .. } => format!(
-            "the state of this pool is incomplete, and the source does not list it; `{program} check` compares them"
+            "the state of this pool is incomplete, and the source does not list it{}",
+            audience.check_hint("compares them")
         ),
     };
     (code, details)
 }
 
+/// The space that sources fill.
+pub(super) const LOCAL: &str = "local";
+
+/// Who sets `ipam.subnet` where the network configuration lacks it (contract section 19).
+const AZURE_VNET: &str = "the main plugin azure-vnet fills it in from its own state";
+
+/// Says that the network configuration asks for the address, if it does.
+fn who_asks(address: &str, configured: Option<&str>, configuration: &str) -> String {
+    let is_configured = configured.is_some_and(|configured| {
+        configured == address
+            || named_address(configured).is_some_and(|named| named.to_string() == address)
+    });
+    if is_configured {
+        format!(
+            "; every pod asks for it, as ipam.ipAddress names it: remove ipam.ipAddress from {configuration}"
+        )
+    } else {
+        String::new()
+    }
+}
+
+/// Says which keys ask for a family.
+fn who_sets_family(family: Family, configuration: &str) -> String {
+    format!(
+        "correct what asks for {family} in {configuration} (ipam.families, ipam.type, ipam.environment, ipam.ipv6Environment), or have addresses of that family assigned"
+    )
+}
+
 /// Returns what to do when no address is free. The advice depends on what keeps the addresses.
-pub fn exhausted(pools: &[PoolCount], retried: Option<&RetriedPod>, program: &str) -> String {
-    let advice = what_keeps(pools, program);
+pub fn exhausted(
+    pools: &[PoolCount],
+    retried: Option<&RetriedPod>,
+    audience: &Audience<'_>,
+) -> String {
+    let advice = what_keeps(pools, audience);
     match retried {
         Some(RetriedPod { pod, held }) => format!(
             "{held} of them for pod {pod}, whose sandbox is tried again and again: find out why it fails, and end the sandboxes that the runtime keeps (`crictl pods`, `crictl rmp -f`); {advice}"
@@ -177,25 +298,34 @@ pub fn exhausted(pools: &[PoolCount], retried: Option<&RetriedPod>, program: &st
     }
 }
 
-fn what_keeps(pools: &[PoolCount], program: &str) -> String {
+fn what_keeps(pools: &[PoolCount], audience: &Audience<'_>) -> String {
+    let (program, configuration) = (audience.program, audience.configuration());
     let sum = |count: fn(&PoolCount) -> usize| pools.iter().map(count).sum::<usize>();
-    if sum(|p| p.held + p.held_elsewhere + p.free) == 0
+    if pools.iter().any(|pool| pool.subnet == OF_NULL_SOURCE) {
+        format!(
+            "ipam.environment is \"null\", a source that lists no addresses: correct ipam.environment in {configuration}{}",
+            audience.check_hint("names the file")
+        )
+    } else if sum(|p| p.held + p.held_elsewhere + p.free) == 0
         && sum(|p| p.cooldown + p.excluded + p.on_host + p.withheld) == 0
     {
         format!(
-            "the network interface has no secondary addresses in this subnet; assign some to it in Azure; `{program} check` tells what the source lists"
+            "the network interface has no secondary addresses in this subnet; assign some to it in Azure{}",
+            audience.check_hint("tells what the source lists")
         )
     } else if sum(|p| p.on_host) > 0 {
         format!(
-            "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there; `{program} check` names them"
+            "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there{}",
+            audience.check_hint("names them")
         )
     } else if sum(|p| p.withheld) > 0 {
         format!(
-            "sandboxes that were released still have addresses, as the runtime could not remove them: `{program} check` names them and how to end them; `{program} show` shows who holds the others"
+            "sandboxes that were released still have addresses, as the runtime could not remove them{}; `{program} show` shows who holds the others",
+            audience.check_hint("names them and how to end them")
         )
     } else if sum(|p| p.excluded) > 0 {
         format!(
-            "ipam.exclude, in the network configuration or in /etc/azure-vnet-ipam.json, keeps addresses back: correct it there; `{program} show` tells who holds the others"
+            "ipam.exclude, in {configuration} or in /etc/azure-vnet-ipam.json, keeps addresses back: correct it there; `{program} show` tells who holds the others"
         )
     } else if sum(|p| p.suspect) > 0 {
         let again = AGAIN.as_secs();
@@ -203,11 +333,19 @@ fn what_keeps(pools: &[PoolCount], program: &str) -> String {
             "some holders show no sign of life; they are freed when an ADD finds them so again, {again} s later at the earliest, or by `{program} reclaim --yes`"
         )
     } else {
+        let leaks = if audience.is_check {
+            String::new()
+        } else {
+            format!(", and leaked ones are findings of `{program} check`")
+        };
         format!(
-            "every address is held: `{program} show` tells by whom, and leaked ones are findings of `{program} check`; delete pods, or assign more secondary addresses to the network interface in Azure"
+            "every address is held: `{program} show` tells by whom{leaks}; delete pods, or assign more secondary addresses to the network interface in Azure"
         )
     }
 }
+
+/// The subnet of the pool without addresses that `ipam.environment: "null"` stands for.
+const OF_NULL_SOURCE: &str = "0.0.0.0/0";
 
 /// Joins the first few items of a list.
 pub(super) fn join_first(all: &[String]) -> String {

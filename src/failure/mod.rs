@@ -9,8 +9,8 @@ pub use remedy::{
     ENVIRONMENT_REMEDY, Remedy, SUDO_REMEDY, message_with_remedy, needs_root, source_remedy,
 };
 
-pub use details::exhausted;
-use details::join_first;
+pub use details::{Audience, exhausted};
+use details::{LOCAL, join_first};
 
 use crate::cni::{CallError, CniError, Code};
 use crate::host::io_reason;
@@ -38,6 +38,8 @@ pub enum Failure {
         refusal: Refusal,
         /// What is wrong with the list of addresses, if something is.
         source: Option<String>,
+        /// `ipam.ipAddress` of the network configuration.
+        configured_address: Option<Box<str>>,
     },
     /// A newer version of this program wrote the state.
     NewerFormat {
@@ -110,12 +112,26 @@ impl Failure {
 
     /// Converts the failure to the error object for the caller. Remedies name `program`.
     pub fn to_cni(&self, program: &str) -> CniError {
+        self.describe(&Audience::caller(program))
+    }
+
+    /// Describes what to do about the failure, for `check`. It names the file with the network configuration.
+    pub fn remedy(&self, program: &str, file: &str) -> String {
+        let CniError { details, .. } = self.describe(&Audience::check(program, Some(file)));
+        match self {
+            Failure::Call(_) if !details.contains(file) => format!("correct {file}: {details}"),
+            _ => details,
+        }
+    }
+
+    fn describe(&self, audience: &Audience<'_>) -> CniError {
+        let program = audience.program;
         let (code, msg, details) = match self {
             Failure::Call(error) => {
-                let (code, details) = details::call_error(error);
+                let (code, details) = details::call_error(error, audience);
                 (code, error.to_string(), details)
             }
-            Failure::Lock(error) => lock_error(error, program),
+            Failure::Lock(error) => lock_error(error, audience),
             Failure::Store { stage, error } => {
                 let path = error.path.display();
                 let changed = if error.is_in_place() {
@@ -124,23 +140,29 @@ impl Failure {
                     "nothing was changed"
                 };
                 let details = format!(
-                    "{path} must be readable and its folder writable, with room for a new copy; {changed}; `{program} check` looks at both"
+                    "{path} must be readable and its folder writable, with room for a new copy; {changed}{}",
+                    audience.check_hint("looks at both")
                 );
                 (Code::Io, format!("{stage}: {error}"), details)
             }
-            Failure::Refused { refusal, source } => {
-                let (code, mut details) = details::refusal(refusal, program);
+            Failure::Refused {
+                refusal,
+                source,
+                configured_address,
+            } => {
+                let configured = configured_address.as_deref();
+                let (code, mut details) = details::refusal(refusal, configured, audience);
                 if let Some(trouble) = source {
                     // Without pools it is the cause.
-                    let has_pools = match refusal {
-                        Refusal::NoSpace { .. } => false,
-                        Refusal::NoPools { passed_over, .. } => !passed_over.is_empty(),
-                        _ => true,
+                    let is_cause = match refusal {
+                        Refusal::NoSpace { space, .. } => space == LOCAL,
+                        Refusal::NoPools { passed_over, .. } => passed_over.is_empty(),
+                        _ => false,
                     };
-                    details = if has_pools {
-                        format!("{details}; {trouble}")
-                    } else {
+                    details = if is_cause {
                         format!("{trouble}; {details}")
+                    } else {
+                        format!("{details}; {trouble}")
                     };
                 }
                 (code, refusal.to_string(), details)
@@ -224,12 +246,13 @@ impl Failure {
 }
 
 /// Returns the code, message and details for a lock that was not acquired, or was lost.
-fn lock_error(error: &LockError, program: &str) -> (Code, String, String) {
+fn lock_error(error: &LockError, audience: &Audience<'_>) -> (Code, String, String) {
     match error {
         LockError::Busy { path, holder, .. } => {
             let details = format!(
-                "{holder} holds {}; the call may be repeated, and `{program} check` tells whether that takes too long",
-                path.display()
+                "the lock is on {}; the call may be repeated{}",
+                path.display(),
+                audience.check_hint("tells whether that takes too long")
             );
             let msg = format!("{error}: {holder} holds it");
             (Code::TryAgain, msg, details)
@@ -306,6 +329,7 @@ mod tests {
                 ..PoolCount::default()
             }],
             retried: None,
+            listed: Vec::new(),
         };
         let left = std::time::Duration::from_secs(7);
         let subnet = || "10.1.0.0/16".to_owned();
@@ -343,6 +367,7 @@ mod tests {
             let failure = Failure::Refused {
                 refusal,
                 source: None,
+                configured_address: None,
             };
             let error = failure.to_cni(NAME);
             assert!(error.details.contains("`azure-vnet-ipam "), "{error:?}");

@@ -3,11 +3,18 @@
 use crate::cni::ServerUrl;
 use crate::source::{AnswerError, FetchError, Source, SourceError};
 
-/// Describes the error of a source, with the remedy if it does not depend on the source.
-pub fn message_with_remedy(error: &SourceError) -> String {
-    match error {
-        SourceError::Node(_, why) => format!("{error}; {}", why.remedy()),
-        _ => error.to_string(),
+/// Describes the error of a source: with the key that chose it, and with the remedy of a Kubernetes API.
+pub fn message_with_remedy(source: Option<&Source>, error: &SourceError) -> String {
+    let is_of_source = matches!(
+        error,
+        SourceError::Fetch(..) | SourceError::Answer(..) | SourceError::File(..)
+    );
+    let source = source.filter(|_| is_of_source);
+    let key = source.and_then(|source| source.failed_part(error).chosen_by());
+    match (error, key) {
+        (SourceError::Node(_, why), _) => format!("{error}; {}", why.remedy()),
+        (_, Some(key)) => format!("{error} ({key} names this source)"),
+        (_, None) => error.to_string(),
     }
 }
 
@@ -38,10 +45,7 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
         (_, SourceError::Fetch(url, why)) => fetch_remedy(url, why),
         (Source::Wire(url), SourceError::Answer(_, why)) => (
             answer_remedy(why),
-            vec![with_whole_url(
-                format!("curl -s '{url}' | head -c 2000"),
-                url,
-            )],
+            vec![with_whole_url(show_answer(url), url)],
         ),
         (_, SourceError::File(path, _))
         | (Source::SavedAnswer(path) | Source::InterfacesFile(path), _) => (
@@ -63,14 +67,19 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
 /// What to do about a server that did not answer with status 200, and the commands to type.
 fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<String>) {
     let host = host_of(url.whole());
-    let show_answer = vec![with_whole_url(format!("curl -i '{url}'"), url)];
+    let show_answer = vec![with_whole_url(show_answer(url), url)];
     let show_path_of_packets = vec![
-        format!("ip route get {host}"),
-        format!("sudo iptables -S | grep -w {host}"),
+        format!("ip route get {host} || ip rule"),
+        show_filters(host),
     ];
-    let show_routes = vec![format!(
-        "ip route show table all | grep -E '{host}|default|blackhole|unreachable|prohibit'"
-    )];
+    let show_routes = vec![
+        "ip -brief link show up".to_owned(),
+        "ip rule".to_owned(),
+        format!(
+            "ip route show table all | grep -wE '{}|default|blackhole|unreachable|prohibit' || echo 'there is no such route'",
+            host.replace('.', "[.]")
+        ),
+    ];
     match error {
         FetchError::Status(401 | 403) => (
             "the route is right, as something answers, but it refuses the request: it answers only requests of root on the node itself; where this is root, a proxy or a rule of the cloud stands in between; look at the answer:",
@@ -89,19 +98,36 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
             show_answer,
         ),
         FetchError::TimedOut(_) => (
-            "packets get lost: a route to a wrong device, a firewall rule that drops them, or Azure's side. The first command must name the device that leads out of the node, the second must print nothing; where both are right, redeploy the node:",
+            "packets get lost: a route to a wrong device, a firewall rule that drops them, or Azure's side. The first command must name the device that leads out of the node. The second prints every rule that drops or rejects packets, or names the address, of all tables of nft and iptables: none may apply to this request by root. (The Azure agent has rules in the table security that accept root's packets and drop those of others.) Only where both are right, redeploy the node:",
             show_path_of_packets,
+        ),
+        FetchError::SlowAnswer(_) => (
+            "the route is right, and the answer comes too slowly: packets get lost on the way, or the server is in trouble; the next ADD asks again; where it lasts, look how fast the answer comes:",
+            show_answer,
         ),
         FetchError::Refused => (
             "its address is reached, but nothing listens: a route may lead to another machine, or a firewall rule reject it:",
             show_path_of_packets,
         ),
         FetchError::NoRoute(_) => (
-            "remove the route that blocks it, or restore the default route; these commands show both:",
+            "no link, rule or route leads there. The first command must name the link that leads out of the node: bring it up where it is missing (`ip link set dev LINK up`). A rule of the second with prohibit, blackhole or unreachable must not apply: remove it with `ip rule del`. The third must name a default route, and none to the address that blocks it:",
             show_routes,
         ),
         FetchError::Transport(_) => ("look at what answers:", show_answer),
     }
+}
+
+/// The command that shows the beginning of an answer.
+fn show_answer(url: &ServerUrl) -> String {
+    format!("curl -sS -i -m 10 '{url}' | head -c 2000")
+}
+
+/// The command that shows the packet filters of all kinds that may drop packets to a host. It loads no module of the kernel.
+fn show_filters(host: &str) -> String {
+    let host = host.replace('.', "[.]");
+    format!(
+        "for tool in 'nft list ruleset' iptables-nft-save iptables-legacy-save iptables-save; do command -v ${{tool%% *}} >/dev/null && sudo timeout 10 $tool 2>/dev/null; done | awk '/^[*]|^table /{{table=$0; chain=\"\"}} /[cC]hain /{{chain=$0}} /{host}|DROP|REJECT|drop|reject/{{if (!seen[table chain $0]++) print table, chain, $0; n++}} END{{if (!n) print \"no rule drops packets\"}}'"
+    )
 }
 
 /// Says where the secrets of a URL come from, which a command lacks.
@@ -122,7 +148,7 @@ fn answer_remedy(error: &AnswerError) -> &'static str {
         AnswerError::Empty => {
             "Azure knows no network interface of this node: look at the virtual machine in Azure; right after a start this ends by itself"
         }
-        AnswerError::Root(_) | AnswerError::Xml(_) => {
+        AnswerError::Root(_) | AnswerError::Xml(_) | AnswerError::NotXml(_) => {
             "the route is right, but something other than the wire server answers, like a proxy or a login page; look at the answer:"
         }
         AnswerError::Declaration(_) | AnswerError::Flag(_) => "the answer is damaged; look at it:",
@@ -144,5 +170,7 @@ fn host_of(url: &str) -> &str {
 
 /// Returns whether `source` probably failed with `error` because only root may query it.
 pub fn needs_root(source: &Source, error: &SourceError, is_root: bool) -> bool {
-    !is_root && source.is_wire_server() && matches!(error, SourceError::Fetch(..))
+    let is_unanswered = |why: &FetchError| !matches!(why, FetchError::SlowAnswer(_));
+    let is_refused = matches!(error, SourceError::Fetch(_, why) if is_unanswered(why));
+    !is_root && source.is_wire_server() && is_refused
 }

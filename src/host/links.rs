@@ -22,14 +22,17 @@ pub struct Link {
     /// Whether another interface uses it (IFF_SLAVE), like the virtual function of accelerated
     /// networking. A port of a bridge does not count.
     pub enslaved: bool,
+    /// Whether it is switched on (IFF_UP), with or without a cable.
+    pub is_up: bool,
+    /// The kernel's number of the link that it is a port of, such as a bridge.
+    pub master: Option<u32>,
     /// The number (netnsid) of the network namespace of its other end, where that is another one.
     pub peer_namespace: Option<u32>,
     /// The hardware address that the device was made with, in the form of `mac`; empty where it has none.
     pub permanent_mac: String,
-    /// The number of the bridge, or the like, whose port it is.
-    pub master: Option<u32>,
 }
 
+const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
 const IFF_SLAVE: u32 = 0x800;
 
@@ -109,6 +112,7 @@ fn parse_link(message: &[u8]) -> Option<Link> {
         index: u32_at(message, 4)?,
         loopback,
         enslaved: flags & IFF_SLAVE != 0,
+        is_up: flags & IFF_UP != 0,
         ..Link::default()
     };
     for (kind, value) in attributes(message.get(INTERFACE_MESSAGE..)?) {
@@ -160,6 +164,9 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
             mac,
             loopback,
             enslaved: flags & IFF_SLAVE != 0,
+            // A folder stands for links that work.
+            is_up: true,
+            master: None,
             peer_namespace: None,
             name,
             ..Link::default()

@@ -24,7 +24,8 @@ pub use libc_calls::{exit_on_termination_signals, ignore_file_size_signal, stdou
 pub use links::{Link, links, links_named};
 pub use netns::{host_namespace_id, namespace_id, netns, netns_cookie};
 pub use network::{
-    HostAddress, NetnsScanner, Route, host_addresses, host_has, host_routes, namespace_has,
+    HostAddress, NetnsScanner, Route, SingleRoute, host_addresses, host_has, host_routes,
+    namespace_has, single_routes,
 };
 pub use paths::Paths;
 pub use rotating_file::{RotatingFile, rotated_path};

@@ -27,6 +27,7 @@ const RTN_LOCAL: u8 = 2;
 /// A route to another host.
 const RTN_UNICAST: u8 = 1;
 const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
 const ROUTE_MESSAGE: usize = 12;
 
 /// An address of an interface.
@@ -111,12 +112,42 @@ fn parse_address(message: &[u8]) -> Option<HostAddress> {
 }
 
 /// Lists the host's own addresses, and the addresses to which it has a route to that address alone
-/// (/32, /128). The list is empty when a list below a root replaces the kernel's interfaces.
+/// (/32, /128), in any table. The list is empty when a list below a root replaces the kernel's interfaces.
 ///
 /// # Errors
 /// The kernel does not answer.
 pub fn host_routes(paths: &Paths) -> io::Result<BTreeSet<IpAddr>> {
-    let mut all = BTreeSet::new();
+    let routes = single_routes(paths)?.into_iter();
+    Ok(routes.map(|route| route.destination).collect())
+}
+
+/// A route of the host to a single address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SingleRoute {
+    /// The address.
+    pub destination: IpAddr,
+    /// Whether it makes the address one of the host.
+    pub is_local: bool,
+    /// The number of its table.
+    pub table: u32,
+    /// The kernel's number of the link; `None` if it names none.
+    pub link: Option<u32>,
+    /// Its metric, if it has one.
+    pub metric: Option<u32>,
+}
+
+impl SingleRoute {
+    /// The number of the table that commands show and change if they name none.
+    pub const MAIN_TABLE: u32 = 254;
+}
+
+/// Lists the routes of the host to single addresses, in all tables. The list is empty when a list
+/// below a root replaces the kernel's interfaces.
+///
+/// # Errors
+/// The kernel does not answer.
+pub fn single_routes(paths: &Paths) -> io::Result<Vec<SingleRoute>> {
+    let mut all = Vec::new();
     if !paths.is_this_host() {
         return Ok(all);
     }
@@ -124,9 +155,34 @@ pub fn host_routes(paths: &Paths) -> io::Result<BTreeSet<IpAddr>> {
     for family in [AF_INET, AF_INET6] {
         let mut request = [0u8; ROUTE_MESSAGE];
         request[0] = family;
-        all.extend(netlink.dump(netlink::GET_ROUTE, &request, single_destination)?);
+        all.extend(netlink.dump(netlink::GET_ROUTE, &request, single_route)?);
     }
     Ok(all)
+}
+
+/// Parses a route message whose destination is a single address.
+fn single_route(message: &[u8]) -> Option<SingleRoute> {
+    const RTA_PRIORITY: u16 = 6;
+    const RTA_TABLE: u16 = 15;
+    const TABLE: usize = 4;
+    const TYPE: usize = 7;
+    let mut route = SingleRoute {
+        destination: single_destination(message)?,
+        is_local: *message.get(TYPE)? == RTN_LOCAL,
+        table: u32::from(*message.get(TABLE)?),
+        link: None,
+        metric: None,
+    };
+    for (kind, value) in attributes(message.get(ROUTE_MESSAGE..)?) {
+        match kind {
+            // The number in the header has one byte.
+            RTA_TABLE => route.table = u32_at(value, 0)?,
+            RTA_OIF => route.link = u32_at(value, 0),
+            RTA_PRIORITY => route.metric = u32_at(value, 0),
+            _ => {}
+        }
+    }
+    Some(route)
 }
 
 /// Returns whether the host itself has the address, or a route to this address alone. Such an

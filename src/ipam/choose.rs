@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Exclusions, Family, Free, Ipam, Moment, Pool, PoolCount, Record, Space, Usage};
+use super::{
+    Exclusions, Family, Free, Ipam, Moment, Pool, PoolCount, Record, Space, Usage, reserved_as,
+};
 
 /// What pools hold and can give.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +40,7 @@ impl Ipam {
             counts
                 .pools
                 .push((space.to_owned(), pool.count(key, &limits)));
-            for record in &pool.records {
+            for record in pool.records_for_pods(key) {
                 let one = all.entry(record.address()).or_insert(record);
                 if record.held().is_some() {
                     *one = record;
@@ -133,14 +135,32 @@ impl Pool {
     pub(super) fn count(&self, key: &str, limits: &Limits<'_>) -> PoolCount {
         PoolCount {
             subnet: key.to_owned(),
-            ..count(&self.records, limits)
+            ..count(self.records_for_pods(key), limits)
         }
+    }
+
+    /// The records that pods hold, or may get. No pod may have a reserved address, and an address that differs from its key was never
+    /// listed.
+    pub(super) fn records_for_pods(&self, key: &str) -> impl Iterator<Item = &Record> {
+        let net = self.net(key);
+        let is_reserved = move |record: &Record| {
+            net.is_some_and(|net| reserved_as(&net, self.gateway, record.address()).is_some())
+        };
+        self.records.iter().filter(move |record| {
+            record.held().is_some() || (record.has_address_of_key() && !is_reserved(record))
+        })
+    }
+
+    /// Whether the subnet reserves the address of the record.
+    pub(super) fn is_reserved(&self, key: &str, record: &Record) -> bool {
+        let net = self.net(key);
+        net.is_some_and(|net| reserved_as(&net, self.gateway, record.address()).is_some())
     }
 
     /// Finds the next free address: never used before used, longest released first, the lowest of equals (difference D14). Addresses
     /// that the host had at the last look come after these, and an address in its cooldown is granted only when no other is left.
-    pub(super) fn next_free(&self, limits: &Limits<'_>) -> Option<IpAddr> {
-        let able = self.records.iter().filter_map(|record| {
+    pub(super) fn next_free(&self, key: &str, limits: &Limits<'_>) -> Option<IpAddr> {
+        let able = self.records_for_pods(key).filter_map(|record| {
             let free = record.free()?;
             let is_cooling = limits.cooldown_left(free).is_some();
             (!limits.forbid(&record.address())).then(|| (is_cooling, queue_key(record, free)))

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use super::choose::Limits;
 use super::predecessors::retried_pod;
 use super::{
-    Attachment, Holder, InUseBy, Ipam, Pool, PoolCount, PoolSelector, Refusal, Space, Usage,
-    Wanted, WantedAddress,
+    Attachment, Holder, InUseBy, Ipam, Pool, PoolCount, PoolSelector, Record, Refusal, Space,
+    Usage, Wanted, WantedAddress,
 };
 use crate::codec::named_address;
 
@@ -38,7 +38,7 @@ impl Space {
                 address: address.clone(),
             };
             for (key, pool) in &fitting {
-                match pool.find_named(address, &add.attachment, limits) {
+                match pool.find_named(key, address, &add.attachment, limits) {
                     Ok(place) => return Ok(((*key).clone(), place)),
                     Err(Refusal::AddressNotFound { .. }) => {}
                     Err(found) => refusal = found,
@@ -60,7 +60,7 @@ impl Space {
             .map(|(key, pool)| pool.count(key, limits))
             .collect();
         let able = iter::zip(&fitting, &counts).filter_map(|((key, pool), count)| {
-            let next = pool.next_free(limits)?;
+            let next = pool.next_free(key, limits)?;
             Some((*key, *pool, count, next))
         });
         let best = able.min_by_key(|(_, pool, count, _)| {
@@ -72,10 +72,23 @@ impl Space {
             return Err(Refusal::Exhausted {
                 pools: counts,
                 retried: retried_pod(fitting.iter().map(|(_, pool)| *pool)),
+                listed: self.listed_instead(&wanted.pool, &fitting),
             });
         };
-        let left_over = pool.find_left_over(&add.attachment.container_id, limits);
+        let left_over = pool.find_left_over(key, &add.attachment.container_id, limits);
         Ok((key.clone(), left_over.unwrap_or(next)))
+    }
+
+    /// The subnets of a family that the source lists, where it no longer lists the one that is named.
+    fn listed_instead(&self, wanted: &PoolSelector, fitting: &[(&String, &Pool)]) -> Vec<String> {
+        let is_gone = |(_, pool): &(&String, &Pool)| !pool.is_listed();
+        if !matches!(wanted, PoolSelector::Named(_)) || !fitting.iter().all(is_gone) {
+            return Vec::new();
+        }
+        let family = wanted.family();
+        let listed = |(_, pool): &(&String, &Pool)| pool.family() == family && pool.is_listed();
+        let listed = self.pools.iter().filter(listed);
+        listed.map(|(key, _)| key.clone()).collect()
     }
 
     /// Finds a record that the attachment holds in any pool, of an address that one of these pools lists: the `wanted` one, if any.
@@ -154,14 +167,18 @@ impl Pool {
     /// ignored.
     fn find_named(
         &self,
+        pool_key: &str,
         address: &str,
         attachment: &Attachment,
         limits: &Limits<'_>,
     ) -> Result<IpAddr, Refusal> {
         let named = named_address(address).and_then(|key| self.record(&key));
-        let record = named.ok_or_else(|| Refusal::AddressNotFound {
+        let is_there =
+            |record: &&Record| record.held().is_some() || !self.is_reserved(pool_key, record);
+        let not_found = || Refusal::AddressNotFound {
             address: address.to_owned(),
-        })?;
+        };
+        let record = named.filter(is_there).ok_or_else(not_found)?;
         let key = record.key;
         let in_use = |in_use_by| Refusal::AddressInUse {
             address: key,
@@ -201,8 +218,9 @@ impl Pool {
     }
 
     /// Finds a free record that an old version of the original left with this container's ID. The original grants it again.
-    fn find_left_over(&self, container_id: &str, limits: &Limits<'_>) -> Option<IpAddr> {
-        let left = self.records.iter().find(|r| {
+    fn find_left_over(&self, key: &str, container_id: &str, limits: &Limits<'_>) -> Option<IpAddr> {
+        let mut records = self.records_for_pods(key);
+        let left = records.find(|r| {
             r.free()
                 .is_some_and(|f| f.left_over_id.as_deref() == Some(container_id))
                 && !limits.forbid(&r.address())

@@ -115,6 +115,8 @@ pub enum Refusal {
         pools: Vec<PoolCount>,
         /// A pod that holds many of their addresses.
         retried: Option<RetriedPod>,
+        /// The subnets that the source lists, where it no longer lists the one that the call names; empty otherwise.
+        listed: Vec<String>,
     },
     /// The state is being rebuilt, and it is not known yet which addresses are free.
     #[error(

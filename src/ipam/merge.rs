@@ -106,7 +106,9 @@ impl Pool {
         if !listed.is_sorted_by(|a, b| by_text(a, b).is_lt()) {
             sort_by_text(&mut listed);
         }
-        if self.records.iter().map(|record| &record.key).eq(&listed) {
+        // An address that differs from its key was never listed.
+        let is_repaired = self.records.iter().all(Record::has_address_of_key);
+        if is_repaired && self.records.iter().map(|record| &record.key).eq(&listed) {
             for record in &mut self.records {
                 if let Usage::Held(held) = &mut record.usage {
                     report.changed |= held.unlisted.take().is_some();
@@ -114,6 +116,7 @@ impl Pool {
             }
             return;
         }
+        let all = listed.clone();
         let mut listed = listed.into_iter().peekable();
         let old = mem::take(&mut self.records);
         self.records.reserve_exact(old.len().max(listed.len()));
@@ -123,9 +126,14 @@ impl Pool {
                 self.records.push(Record::new(new));
                 report.added += 1;
             }
-            let is_listed = listed
+            let is_key_listed = listed
                 .next_if(|l| by_text(l, &record.key) == Ordering::Equal)
                 .is_some();
+            let is_listed = if record.free().is_some() || record.has_address_of_key() {
+                is_key_listed
+            } else {
+                all.contains(&address)
+            };
             match &mut record.usage {
                 Usage::Free(free) if !is_listed => {
                     report.removed += 1;
@@ -134,7 +142,10 @@ impl Pool {
                     }
                     continue;
                 }
-                Usage::Free(_) => {}
+                Usage::Free(_) => {
+                    report.changed |= address != record.key;
+                    record.addr = Some(record.key);
+                }
                 Usage::Held(held) => {
                     report.unlisted += usize::from(!is_listed);
                     report.changed |= held.unlisted.is_some() == is_listed;
@@ -189,6 +200,25 @@ impl ListedPool {
             gateway,
             addresses,
         }
+    }
+}
+
+/// Returns what an address is in its subnet, if no pod may have it: the network itself, the broadcast address, or the gateway. Subnets of
+/// one or two addresses reserve none. In IPv6 the network itself is the anycast address of the routers.
+pub fn reserved_as(
+    subnet: &IpNet,
+    gateway: Option<IpAddr>,
+    address: IpAddr,
+) -> Option<&'static str> {
+    if subnet.max_prefix_len() - subnet.prefix_len() < 2 {
+        return None;
+    }
+    if address == subnet.network() {
+        Some("the network address of")
+    } else if address.is_ipv4() && address == subnet.broadcast() {
+        Some("the broadcast address of")
+    } else {
+        (gateway == Some(address)).then_some("the gateway of")
     }
 }
 
@@ -305,6 +335,51 @@ mod tests {
         let pool = pool(&mut ipam, "10.1.0.0/16");
         assert_eq!(pool.subnet.net(), "10.1.0.0/16".parse().ok());
         assert_eq!((pool.if_name.as_str(), pool.priority), ("eth1", 1));
+    }
+
+    #[test]
+    fn a_free_record_gets_the_listed_address() {
+        let subnet = "10.1.0.0/16";
+        let mut ipam = Ipam::default();
+        let answer = [(subnet, &["10.1.0.5", "10.1.0.6", "10.1.0.7"][..])];
+        merge(&mut ipam, &answer);
+        hold(&mut ipam, "10.1.0.6", attached("c1", 1), NOW);
+        for address in ["10.1.0.5", "10.1.0.6"] {
+            record(&mut ipam, address).addr = "10.1.0.77".parse().ok();
+        }
+        let merged = merge(&mut ipam, &answer);
+        assert_eq!((merged.changed, merged.unlisted), (true, 1));
+        let addresses: Vec<_> = ipam.records().map(|r| r.address().to_string()).collect();
+        assert_eq!(addresses, ["10.1.0.5", "10.1.0.77", "10.1.0.7"]);
+        assert_eq!(merge(&mut ipam, &answer).added, 0);
+    }
+
+    #[test]
+    fn network_broadcast_and_gateway_are_reserved() {
+        for (subnet, address, expected) in [
+            ("10.1.0.0/16", "10.1.0.0", Some("the network address of")),
+            ("10.1.0.0/16", "10.1.0.1", Some("the gateway of")),
+            ("10.1.0.0/16", "10.1.0.2", None),
+            (
+                "10.1.0.0/16",
+                "10.1.255.255",
+                Some("the broadcast address of"),
+            ),
+            ("10.1.0.0/30", "10.1.0.3", Some("the broadcast address of")),
+            ("10.1.0.0/31", "10.1.0.0", None),
+            ("10.1.0.0/31", "10.1.0.1", None),
+            ("10.1.0.0/32", "10.1.0.0", None),
+            ("fd00::/120", "fd00::", Some("the network address of")),
+            ("fd00::/120", "fd00::1", Some("the gateway of")),
+            ("fd00::/120", "fd00::ff", None),
+            ("fd00::/127", "fd00::1", None),
+            ("fd00::/128", "fd00::", None),
+        ] {
+            let pool = listed(subnet, &[]);
+            let address = address.parse().unwrap();
+            let found = reserved_as(&pool.subnet, Some(pool.gateway), address);
+            assert_eq!(found, expected, "{subnet} {address}");
+        }
     }
 
     #[test]

@@ -221,6 +221,13 @@ impl Pool {
         self.held().map(|(record, _)| record.address())
     }
 
+    /// Whether the source lists the subnet, as far as the records show it: one that is not listed any more stays for its holders only.
+    pub fn is_listed(&self) -> bool {
+        let is_unlisted =
+            |record: &Record| record.held().is_some_and(|held| held.unlisted.is_some());
+        self.records.is_empty() || !self.records.iter().all(is_unlisted)
+    }
+
     /// Whether any of its addresses is in use.
     pub fn in_use(&self) -> bool {
         self.held().next().is_some()

@@ -110,6 +110,11 @@ impl Record {
         self.addr.unwrap_or(self.key)
     }
 
+    /// Whether the address is the one that the record is stored under. Only then a source listed it.
+    pub fn has_address_of_key(&self) -> bool {
+        self.address() == self.key
+    }
+
     /// The facts about the holder, if it is held.
     pub fn held(&self) -> Option<&Held> {
         match &self.usage {

@@ -83,6 +83,7 @@ pub fn wanted(container_id: &str) -> Wanted {
         netns: None,
         is_kept: false,
         space: "local".to_owned(),
+        configured_address: None,
         addresses: vec![WantedAddress {
             pool: PoolSelector::Any {
                 family: Family::V4,

@@ -18,6 +18,8 @@ pub struct Wanted {
     pub is_kept: bool,
     /// The address space.
     pub space: String,
+    /// `ipam.ipAddress` of the network configuration.
+    pub configured_address: Option<Box<str>>,
     /// The addresses, in the order of the result: all of them are granted, or none.
     pub addresses: Vec<WantedAddress>,
     /// The cooldown of a released address.

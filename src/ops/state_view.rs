@@ -5,6 +5,7 @@ use std::io;
 use serde::Serialize;
 
 use super::finding::{Finding, FindingKind, Severity};
+use super::findings::host_addresses::HostAddresses;
 use super::node::{Node, capture_snapshot};
 use super::outcome::CommandError;
 use crate::host::io_reason;
@@ -93,12 +94,13 @@ impl StateView {
     }
 
     /// The addresses, with a mark at those that the host has now. The state has the marks of the last ADD.
-    pub fn present_ipam(&self, node: &Node, evidence: &Evidence) -> Ipam {
+    pub fn present_ipam(&self, node: &Node, evidence: &Evidence, host: &HostAddresses) -> Ipam {
         let mut ipam = self.ipam().clone();
         if let (true, Routes::Read(routes)) = (node.paths().is_this_host(), &evidence.routes) {
             let configured = evidence.kernel.configured.iter();
             let on_host = configured.filter(|(_, place)| **place == Place::Host);
-            let on_host = on_host.map(|(address, _)| address).chain(routes).copied();
+            let routed = routes.iter().filter(|to| host.uses_route_to(**to));
+            let on_host = on_host.map(|(address, _)| address).chain(routed).copied();
             ipam.mark_on_host(&on_host.collect());
         }
         ipam

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use super::events::print_events;
 use super::finding::{Finding, FindingKind};
 use super::findings::check::{CheckReport, Prediction};
-use super::findings::host_addresses::{HostAddresses, HostEntry};
+use super::findings::host_addresses::{HostAddresses, HostEntry, HostRoute};
 use super::findings::records::{self, NodeView};
 use super::node::Now;
 use super::reclaim::ReclaimReport;
@@ -275,7 +275,15 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
     };
     let configured = &evidence.kernel.configured;
     let is_on_host = |entry: &HostEntry| configured.get(&entry.net.addr()) == Some(&Place::Host);
+    let routes = (0..60).map(address);
+    let routes = routes.filter(|address| evidence.routes.contains(*address));
+    let routes = routes.map(|destination| HostRoute {
+        destination,
+        removal: format!("sudo ip route del {destination}/32 dev eth0"),
+        is_used: true,
+    });
     let host = HostAddresses {
+        routes: routes.collect(),
         entries: (0..60).map(on_host).filter(is_on_host).collect(),
         ..HostAddresses::default()
     };

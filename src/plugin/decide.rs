@@ -74,6 +74,7 @@ pub fn decide(
     let granted = grants.map_err(|refusal| Failure::Refused {
         refusal,
         source: source_failure,
+        configured_address: wanted.configured_address.clone(),
     });
     Ok(Decision { granted, actions })
 }
@@ -134,13 +135,16 @@ fn merge_answer(
         Some(Ok(answer)) => answer,
         Some(Err(why)) => return Some(not_fresh(why)),
         None if known.is_failed_by_peer() => {
-            return Some(not_fresh(&message_with_remedy(&SourceError::FailedByPeer)));
+            return Some(not_fresh(&message_with_remedy(
+                known.source,
+                &SourceError::FailedByPeer,
+            )));
         }
         None => return None,
     };
     if answer.is_implausible() && !state.is_empty() {
         let rejection = reject(answer);
-        let why = message_with_remedy(&rejection);
+        let why = message_with_remedy(known.source, &rejection);
         actions.push(Action::Rejected(rejection.to_string()));
         return Some(unusable(answer).unwrap_or_else(|| not_fresh(&why)));
     }
@@ -166,7 +170,7 @@ fn merge_answer(
 /// The first value of an answer that cannot be used, if there is one.
 fn unusable(answer: &FreshAnswer) -> Option<String> {
     let first = answer.matched.unusable.first.as_ref()?;
-    Some(format!("the source lists {first}, which cannot be used"))
+    Some(format!("the source lists {first}"))
 }
 
 fn not_fresh(why: &str) -> String {

@@ -115,7 +115,7 @@ impl<'a> Known<'a> {
 
     fn fail(&mut self, error: &SourceError) {
         warn!(target: "ipam", "Source refresh failed, err:{error}.");
-        self.answer = Some(Err(message_with_remedy(error)));
+        self.answer = Some(Err(message_with_remedy(self.source, error)));
         self.has_failed = true;
     }
 
@@ -167,10 +167,10 @@ fn log_answer(answer: &FreshAnswer) {
         info!(target: "ipam", "got {count} addresses from interface {if_name}, subnet {subnet}.");
     }
     let took = Milliseconds(answer.arrived.since(answer.began));
-    let (primary, unusable) = (matched.primary, &matched.unusable);
+    let (primary, unusable) = (matched.primary.len(), &matched.unusable);
     info!(target: "ipam", "the source answered in {took}; {primary} addresses are the host's, {} unusable.", unusable.count);
     if let Some(first) = &unusable.first {
-        warn!(target: "ipam", "the source lists {first}, which cannot be used.");
+        warn!(target: "ipam", "the source lists {first}.");
     }
 }
 

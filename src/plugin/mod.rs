@@ -106,10 +106,13 @@ fn run(
     call.attachment
         .network
         .clone_into(&mut record.holder.attachment.network);
-    log::start(call.conf.log_level.as_deref());
+    log::start(call.conf.log_level);
     // STATUS reads the same file, but the runtime repeats it every few seconds.
     if call.verb == Verb::Add {
         log_problems(&problems, paths);
+        for why in &call.conf.ignored {
+            warn!(target: "cni-ipam", "{why}; this is ignored.");
+        }
     }
     log_call(&call);
     let context = Context::new(paths, started);

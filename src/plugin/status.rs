@@ -54,8 +54,10 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
         match try_add(&mut ipam, &wanted, address, when_full, context) {
             Ok(()) => {}
             // A full pool is normal at the node's limit of pods.
-            Err(Refusal::Exhausted { pools, .. })
-                if when_full == WhenFull::Ready && pools.iter().any(|p| p.held > 0) => {}
+            Err(Refusal::Exhausted { pools, listed, .. })
+                if when_full == WhenFull::Ready
+                    && listed.is_empty()
+                    && pools.iter().any(|p| p.held > 0) => {}
             Err(refusal) => return Err(Failure::NotReady(refusal.to_string())),
         }
     }
@@ -100,7 +102,7 @@ fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
     let matched = answer.map_err(|e| {
         Failure::NotReady(format!(
             "there are no pools, and no source: {}",
-            message_with_remedy(&e)
+            message_with_remedy(Some(&source), &e)
         ))
     })?;
     Ok(matched.inventory)

@@ -64,6 +64,7 @@ impl Wanted {
             netns: None,
             is_kept: call.is_kept,
             space: ipam.address_space.clone(),
+            configured_address: ipam.ip_address.clone().map(Into::into),
             addresses,
             cooldown: ipam.cooldown,
             exclude: ipam.exclude.clone(),

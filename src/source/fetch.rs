@@ -28,6 +28,9 @@ pub enum FetchError {
     /// It did not answer in time.
     #[error("it did not answer within {} s", .0.as_secs())]
     TimedOut(Duration),
+    /// Its answer began, and did not end in time.
+    #[error("its answer did not end within {} s", .0.as_secs())]
+    SlowAnswer(Duration),
     /// The host is there, but nothing listens.
     #[error("connection refused")]
     Refused,
@@ -56,12 +59,44 @@ impl FetchError {
             _ => FetchError::Transport(reason),
         }
     }
+
+    /// Converts an error that came while the body was read.
+    fn from_body(error: &io::Error, limit: Duration) -> FetchError {
+        let cause = error
+            .get_ref()
+            .and_then(|e| e.downcast_ref::<ureq::Error>());
+        match cause {
+            Some(ureq::Error::Timeout(_)) => FetchError::SlowAnswer(limit),
+            Some(ureq::Error::BodyExceedsLimit(_)) => {
+                FetchError::Transport(format!("its answer is larger than {BODY_LIMIT} bytes"))
+            }
+            _ if error.kind() == io::ErrorKind::TimedOut => FetchError::SlowAnswer(limit),
+            _ => FetchError::Transport(format!("its answer broke off: {}", io_reason(error))),
+        }
+    }
+}
+
+/// A body that notes why it cannot be read to its end.
+struct Body<R> {
+    body: R,
+    limit: Duration,
+    error: Option<FetchError>,
+}
+
+impl<R: Read> Read for Body<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.body.read(buffer).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                self.error = Some(FetchError::from_body(error, self.limit));
+            }
+        })
+    }
 }
 
 /// Requests `url` and passes the body to `read` while it arrives.
 ///
 /// # Errors
-/// See [`FetchError`]. Errors after the start of the body reach `read` as I/O errors.
+/// See [`FetchError`]. An error in the body also reaches `read`, as an I/O error.
 pub fn get<T>(
     url: &str,
     limit: Duration,
@@ -83,8 +118,16 @@ pub fn get<T>(
     if status != 200 {
         return Err(FetchError::Status(status));
     }
-    let mut body = response.body_mut().with_config().limit(BODY_LIMIT).reader();
-    Ok(read(&mut body))
+    let mut body = Body {
+        body: response.body_mut().with_config().limit(BODY_LIMIT).reader(),
+        limit,
+        error: None,
+    };
+    let answer = read(&mut body);
+    match body.error {
+        Some(error) => Err(error),
+        None => Ok(answer),
+    }
 }
 
 /// Returns the HTTP settings for all servers. A request with a line of more than `longest_line`
@@ -162,6 +205,9 @@ fn host_and_port(uri: &Uri) -> (&str, u16) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -178,6 +224,24 @@ mod tests {
         );
         assert!(text(Errno::ACCESS).contains("forbids it"));
         assert_eq!(text(Errno::CONNRESET), "connection reset by peer");
+    }
+
+    #[test]
+    fn an_answer_that_does_not_end_is_late_and_not_malformed() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", server.local_addr().unwrap());
+        let answer = thread::spawn(move || {
+            let (mut client, _) = server.accept().unwrap();
+            client
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n<")
+                .unwrap();
+            // Waits until the client has gone.
+            let _ = client.read_to_end(&mut Vec::new());
+        });
+        let read = |body: &mut dyn Read| body.read_to_end(&mut Vec::new()).is_ok();
+        let error = get(&url, Duration::from_millis(200), read).unwrap_err();
+        assert!(matches!(error, FetchError::SlowAnswer(_)), "{error}");
+        answer.join().unwrap();
     }
 
     #[test]

@@ -81,8 +81,9 @@ mod tests {
         };
         assert_eq!((subnet.addresses.len(), subnet.malformed.count), (1, 2));
         assert_eq!(nonsense.prefix, None);
-        let first = nonsense.malformed.first.as_deref();
-        assert_eq!(first, Some("the prefix \"nonsense\""));
+        let first = nonsense.malformed.first.as_ref().unwrap();
+        let text = "the prefix \"nonsense\", which is not a valid prefix";
+        assert_eq!(first.to_string(), text);
     }
 
     #[test]

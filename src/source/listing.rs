@@ -1,6 +1,6 @@
 //! The interfaces, subnets and addresses that a source lists, before they are matched to this host.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -32,8 +32,8 @@ pub struct ListedSubnet {
     pub prefix: Option<IpNet>,
     /// The secondary addresses whose text is an address, inside the subnet or not.
     pub addresses: Vec<IpAddr>,
-    /// How many addresses belong to the host.
-    pub primary: usize,
+    /// The addresses that belong to the host.
+    pub primary: Vec<IpAddr>,
     /// What is malformed.
     pub malformed: Unusable,
 }
@@ -43,28 +43,59 @@ pub struct ListedSubnet {
 pub struct Unusable {
     /// How many there are.
     pub count: usize,
-    /// The first one, and where it stands.
-    pub first: Option<String>,
+    /// The first one.
+    pub first: Option<UnusableValue>,
 }
 
-impl Unusable {
-    /// Notes a value.
-    pub fn note(&mut self, value: impl Display) {
-        self.count += 1;
-        self.first.get_or_insert_with(|| value.to_string());
-    }
+/// A value of a listing that cannot be used. It is printed as the end of a sentence that begins with "the source lists".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnusableValue {
+    /// The value, such as `the address "x"`.
+    pub value: String,
+    /// The interface that it is listed for; empty while that is unknown.
+    pub link: String,
+    /// Why it cannot be used, as the end of the sentence.
+    pub why: String,
+}
 
-    /// Adds the values of another part of the listing, which `place` describes.
-    pub fn add(&mut self, other: Unusable, place: impl Display) {
-        self.count += other.count;
-        if let (None, Some(first)) = (&self.first, other.first) {
-            self.first = Some(format!("{first}{place}"));
+impl Display for UnusableValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnusableValue { value, link, why } = self;
+        match &**link {
+            "" => write!(f, "{value}{why}"),
+            link => write!(f, "{value} of interface {link}{why}"),
         }
     }
 }
 
+impl Unusable {
+    /// Notes a value, and why it cannot be used.
+    pub fn note(&mut self, value: impl Display, why: impl Display) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| UnusableValue {
+            value: value.to_string(),
+            why: why.to_string(),
+            link: String::new(),
+        });
+    }
+
+    /// Adds the values of another part of the listing.
+    pub fn add(&mut self, other: Unusable) {
+        self.count += other.count;
+        self.first = self.first.take().or(other.first);
+    }
+
+    /// Sets the interface that the values are listed for.
+    pub fn of_link(mut self, link: &str) -> Unusable {
+        if let Some(first) = &mut self.first {
+            link.clone_into(&mut first.link);
+        }
+        self
+    }
+}
+
 /// Quotes the beginning of a text.
-fn quote(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     /// An Azure resource ID is longer, but its beginning shows what it is.
     const MAX_CHARACTERS: usize = 60;
     match text.char_indices().nth(MAX_CHARACTERS) {
@@ -88,6 +119,9 @@ pub enum AnswerError {
     /// The document ends before its root element does.
     #[error("the answer is not a complete XML document: unexpected end")]
     Cut,
+    /// The answer is something else than XML, which the text says.
+    #[error("the answer is {0}, not an XML document")]
+    NotXml(String),
     /// The XML version or encoding is not supported.
     #[error("the answer declares {0}; XML 1.0 in UTF-8 is what the wire server speaks")]
     Declaration(String),
@@ -145,8 +179,8 @@ impl ListedSubnet {
     pub fn set_prefix(&mut self, text: &str) {
         self.prefix = parse_prefix(text);
         if self.prefix.is_none() {
-            self.malformed
-                .note(format_args!("the prefix {}", quote(text)));
+            let value = format_args!("the prefix {}", quote(text));
+            self.malformed.note(value, ", which is not a valid prefix");
         }
     }
 
@@ -154,18 +188,19 @@ impl ListedSubnet {
     pub fn add_text(&mut self, text: &str, is_primary: bool) {
         match parse_address(text) {
             Some(address) => self.add(address, is_primary),
-            // The host's own are not used.
-            None if is_primary => self.primary += 1,
-            None => self
-                .malformed
-                .note(format_args!("the address {}", quote(text))),
+            // The host's own are not given to pods.
+            None if is_primary => {}
+            None => {
+                let value = format_args!("the address {}", quote(text));
+                self.malformed.note(value, ", which is not a valid address");
+            }
         }
     }
 
     /// Adds an address.
     pub fn add(&mut self, address: IpAddr, is_primary: bool) {
         if is_primary {
-            self.primary += 1;
+            self.primary.push(address);
         } else {
             self.addresses.push(address);
         }
@@ -206,7 +241,7 @@ mod tests {
             let subnet = ListedSubnet {
                 addresses: vec![IpAddr::from([10, 0, 0, 5]); count],
                 // These do not count.
-                primary: MAX_ADDRESSES,
+                primary: vec![IpAddr::from([10, 0, 0, 4]); MAX_ADDRESSES],
                 malformed: Unusable {
                     count: MAX_ADDRESSES,
                     first: None,

@@ -1,9 +1,11 @@
 //! Matches listed interfaces to the interfaces of the host (contract sections 7 and 8, difference
 //! D13).
 
+use ipnet::IpNet;
+
 use super::listing::{ListedInterface, ListedSubnet, Listing, Unusable};
 use crate::host::Link;
-use crate::ipam::{Family, Inventory, ListedPool};
+use crate::ipam::{Family, Inventory, ListedPool, reserved_as};
 
 /// What the hardware address `*` means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,13 +23,24 @@ pub struct MatchedListing {
     pub inventory: Inventory,
     /// Hardware addresses that no interface of the host has.
     pub unmatched: Vec<String>,
-    /// The number of addresses of the host itself, which are never allocated.
-    pub primary: usize,
-    /// The unusable addresses and prefixes: malformed, outside their subnet, or in a subnet that is
-    /// listed twice.
+    /// The addresses of the host itself, which are never allocated.
+    pub primary: Vec<PrimaryAddress>,
+    /// The unusable addresses and prefixes: malformed, reserved, outside their subnet, or in a subnet
+    /// that is listed twice.
     pub unusable: Unusable,
     /// Whether one of the sources by family lists no address for pods.
     pub is_partial: bool,
+}
+
+/// An address that the source lists for the host itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PrimaryAddress {
+    /// The address with the prefix of its subnet.
+    pub net: IpNet,
+    /// The interface of the host.
+    pub link: String,
+    /// Whether the interface is the primary one.
+    pub is_of_primary_link: bool,
 }
 
 impl MatchedListing {
@@ -60,8 +73,8 @@ impl MatchedListing {
     pub fn combine(mut self, other: MatchedListing) -> MatchedListing {
         self.inventory.pools.extend(other.inventory.pools);
         self.unmatched.extend(other.unmatched);
-        self.primary += other.primary;
-        self.unusable.add(other.unusable, "");
+        self.primary.extend(other.primary);
+        self.unusable.add(other.unusable);
         self.is_partial |= other.is_partial;
         self
     }
@@ -77,49 +90,64 @@ pub fn match_links(listing: Listing, links: &[Link], wildcard: MacWildcard) -> M
             matched.unmatched.push(interface.mac);
             continue;
         };
-        let priority = if interface.primary { 0 } else { 1 };
         for subnet in interface.subnets {
-            add_subnet(&mut matched, subnet, link, priority);
+            add_subnet(&mut matched, subnet, link, interface.primary);
         }
     }
     matched
 }
 
 /// Adds a subnet of a listed interface that matches `link`.
-fn add_subnet(matched: &mut MatchedListing, subnet: ListedSubnet, link: &Link, priority: i64) {
-    matched.primary += subnet.primary;
+fn add_subnet(
+    matched: &mut MatchedListing,
+    subnet: ListedSubnet,
+    link: &Link,
+    is_of_primary_link: bool,
+) {
     let mut unusable = subnet.malformed;
     let mut addresses = subnet.addresses;
-    let place = format!(" of interface {}", link.name);
     let pools = &mut matched.inventory.pools;
     let Some(prefix) = subnet.prefix else {
         if unusable.first.is_none() {
-            unusable.note("a subnet without prefix");
+            unusable.note("a subnet", " without prefix");
         }
         unusable.count += addresses.len();
-        matched.unusable.add(unusable, place);
+        matched.unusable.add(unusable.of_link(&link.name));
         return;
     };
+    let primary = subnet.primary.iter().filter(|own| prefix.contains(*own));
+    let primary = primary.filter_map(|own| IpNet::new(*own, prefix.prefix_len()).ok());
+    matched.primary.extend(primary.map(|net| PrimaryAddress {
+        net,
+        link: link.name.clone(),
+        is_of_primary_link,
+    }));
     if pools.iter().any(|pool| pool.subnet == prefix) {
-        unusable.note(format_args!("the subnet {prefix}, which is listed twice,"));
+        unusable.note(
+            format_args!("the subnet {prefix}"),
+            " twice; the second one is ignored",
+        );
         unusable.count += addresses.len();
-        matched.unusable.add(unusable, place);
+        matched.unusable.add(unusable.of_link(&link.name));
         return;
     }
+    let priority = if is_of_primary_link { 0 } else { 1 };
+    let mut pool = ListedPool::new(prefix, link.name.clone(), priority, Vec::new());
     addresses.retain(|address| {
-        let is_inside = prefix.contains(address);
-        if !is_inside {
-            unusable.note(format_args!("the address {address} outside of {prefix}"));
+        let why = if !prefix.contains(address) {
+            Some("outside of its subnet")
+        } else {
+            reserved_as(&prefix, Some(pool.gateway), *address)
+        };
+        if let Some(why) = why {
+            let value = format_args!("the address {address}");
+            unusable.note(value, format_args!(", which is {why} {prefix}"));
         }
-        is_inside
+        why.is_none()
     });
-    matched.unusable.add(unusable, place);
-    pools.push(ListedPool::new(
-        prefix,
-        link.name.clone(),
-        priority,
-        addresses,
-    ));
+    pool.addresses = addresses;
+    matched.unusable.add(unusable.of_link(&link.name));
+    pools.push(pool);
 }
 
 /// Whether `links`, the interfaces that matched the last listing, also match every interface of

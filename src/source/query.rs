@@ -131,6 +131,21 @@ impl Source {
         }
     }
 
+    /// The key of the network configuration, or the variable, that chose the source; `None` for what is asked without any.
+    pub fn chosen_by(&self) -> Option<&'static str> {
+        match self {
+            Source::Wire(_) if self.is_wire_server() => None,
+            Source::Wire(_) | Source::SavedAnswer(_) => {
+                Some("ipam.queryUrl or AZURE_VNET_IPAM_QUERY_URL")
+            }
+            Source::InterfacesFile(_) | Source::Null => {
+                Some("ipam.environment or ipam.ipv6Environment")
+            }
+            // The remedies of its errors name the keys.
+            Source::Node(_) | Source::ByFamily(_) => None,
+        }
+    }
+
     /// Queries the source, and matches the answer to the interfaces of this host.
     ///
     /// # Errors

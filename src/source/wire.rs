@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use quick_xml::events::{BytesDecl, BytesRef, BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-use super::listing::{AnswerError, ListedInterface, ListedSubnet, Listing};
+use super::listing::{AnswerError, ListedInterface, ListedSubnet, Listing, quote};
 use crate::codec::leading_address;
 
 /// The kind of an element, which its name and its parent decide.
@@ -65,6 +65,26 @@ fn ends_like_the_root(text: &[u8]) -> bool {
 /// # Errors
 /// See [`AnswerError`].
 pub fn parse(answer: &[u8]) -> Result<Listing, AnswerError> {
+    parse_xml(answer).map_err(|error| match (&error, other_format(answer)) {
+        // Text before the root element is ignored, so that only a failure shows that there is none.
+        (AnswerError::Cut | AnswerError::Xml(_), Some(format)) => AnswerError::NotXml(format),
+        _ => error,
+    })
+}
+
+/// Names the format of a text that does not begin as XML does; `None` if it does.
+fn other_format(answer: &[u8]) -> Option<String> {
+    let text = answer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(answer);
+    match text.trim_ascii_start() {
+        [b'<', ..] => None,
+        [] => Some("empty".to_owned()),
+        [b'{' | b'[', ..] => Some("JSON".to_owned()),
+        [0x1f, 0x8b, ..] => Some("compressed".to_owned()),
+        other => Some(quote(&String::from_utf8_lossy(other))),
+    }
+}
+
+fn parse_xml(answer: &[u8]) -> Result<Listing, AnswerError> {
     if answer.starts_with(b"\xff\xfe") || answer.starts_with(b"\xfe\xff") {
         return Err(AnswerError::Declaration("UTF-16".to_owned()));
     }
@@ -373,10 +393,38 @@ mod tests {
                 ["10.224.0.6", "10.224.0.7", "10.224.0.8", "fd00::9"]
             );
             assert_eq!(subnet.addresses.len(), 16 + 4);
-            assert_eq!((subnet.primary, subnet.malformed.count), (1, 1));
+            assert_eq!((subnet.primary.len(), subnet.malformed.count), (1, 1));
         }
         let between = answer(&format!("{ADDRESS}</IPSubnet><IPSubnet>{ADDRESS}"));
         assert_eq!(addresses(&between).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn other_documents_are_named() {
+        for (text, expected) in [
+            (
+                "{\"error\": \"a & b\"}",
+                "the answer is JSON, not an XML document",
+            ),
+            ("[]", "the answer is JSON, not an XML document"),
+            (" \n", "the answer is empty, not an XML document"),
+            ("\u{feff}", "the answer is empty, not an XML document"),
+            (
+                "no & such page",
+                "the answer is \"no & such page\", not an XML document",
+            ),
+            (
+                "<html>",
+                "the answer's root element is \"html\", not Interfaces",
+            ),
+            (
+                "<Interfaces>",
+                "the answer is not a complete XML document: unexpected end",
+            ),
+        ] {
+            let error = parse(text.as_bytes()).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
     }
 
     /// The recorded cases of the original lack these.

@@ -336,8 +336,28 @@ broken_nodes! {
         findings: &["on-host"],
     }
     a_prefix_is_none {
-        broken_by: "sed -i 's#Prefix=\"10.224.0.0/16\"#Prefix=\"null\"#' /run/broken-node/wire.xml; $OURS check | grep 'first the prefix \"null\" of interface eth0'",
+        broken_by: "sed -i 's#Prefix=\"10.224.0.0/16\"#Prefix=\"null\"#' /run/broken-node/wire.xml; $OURS check | grep 'the source lists the prefix \"null\" of interface eth0, which is not a valid prefix'",
         findings: &["source"],
+    }
+    source_changed_the_prefix_of_the_subnet {
+        broken_by: "sed -i 's|10.224.0.0/16|10.224.0.0/24|' /run/broken-node/wire.xml; add web-4 >/dev/null; $OURS check --all | grep '10.224.0.0/16: 3 held; the source no longer lists it'; ! $OURS check --all | grep foreign",
+    }
+    the_subnet_of_the_conflist_is_not_listed_any_more {
+        broken_by: "sed -i 's|\"type\": \"azure-vnet-ipam\"|\"subnet\": \"10.224.0.0/16\", &|' /etc/cni/net.d/10-bridge.conflist; sed -i 's|10.224.0.0/16|10.224.0.0/24|' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'no longer lists 10.224.0.0/16, which ipam.subnet names; it lists 10.224.0.0/24: correct ipam.subnet in /etc/cni/net.d/10-bridge.conflist'; add x | grep 'it lists 10.224.0.0/24: correct ipam.subnet in the network configuration'",
+        findings: &["add"],
+        add: Add::Fails,
+    }
+    network_broadcast_and_gateway_are_listed_for_pods {
+        broken_by: "for a in 10.224.255.255 10.224.0.1 10.224.0.0; do sed -i \"0,/<IPAddress /s//<IPAddress Address=\\\"$a\\\" IsPrimary=\\\"false\\\"\\/><IPAddress /\" /run/broken-node/wire.xml; done; COLUMNS=999 $OURS check | grep 'the source lists the address 10.224.0.0 of interface eth0, which is the network address of 10.224.0.0/16; 3 of'",
+        findings: &["source"],
+    }
+    a_subnet_is_listed_twice {
+        broken_by: "sed -i 's|</Interface>|<IPSubnet Prefix=\"10.224.0.0/16\"></IPSubnet>&|' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'the source lists the subnet 10.224.0.0/16 of interface eth0 twice; the second one is ignored'",
+        findings: &["source"],
+    }
+    the_state_has_another_address_than_is_listed {
+        broken_by: "sed -i 's/\"Addr\": \"10.224.0.8\"/\"Addr\": \"10.224.0.77\"/' /var/run/azure-vnet-ipam.json; add other | grep -x 10.224.0.8",
+        by_hand: "del other",
     }
     the_host_has_all_addresses {
         screen: true,
@@ -369,6 +389,15 @@ broken_nodes! {
     a_route_to_a_free_address_is_left_over {
         broken_by: "ip route add 10.224.0.9/32 dev eth0",
         findings: &["on-host"],
+    }
+    a_route_of_another_table_leads_to_a_free_address {
+        broken_by: "ip rule add lookup 1000 priority 99; ip route add 10.224.0.9/32 dev eth0 table 1000; ip route add 10.224.0.9/32 dev eth0 metric 7",
+        findings: &["on-host"],
+        by_hand: "ip rule del lookup 1000 priority 99; ! ip route show table all | grep -w 10.224.0.9",
+    }
+    a_route_of_a_table_that_is_not_used_leads_to_a_free_address {
+        broken_by: "ip route add 10.224.0.8/32 dev eth0 table 1000; $OURS check | grep 'a table that no rule leads to'",
+        by_hand: "! ip route show table all | grep -w 'dev eth0 table 1000'",
     }
     another_ipam_gives_our_addresses {
         screen: true,
@@ -479,6 +508,20 @@ broken_nodes! {
         findings: &["source"],
         by_hand: "iptables -D OUTPUT -d 168.63.129.16/32 -j DROP",
     }
+    a_firewall_drops_the_request_in_another_table {
+        broken_by: "iptables -t mangle -A OUTPUT -p tcp --dport 80 -j DROP; $OURS check --json | perl -MJSON::PP -e '$_ = decode_json(join \"\", <>); print $_->{findings}[0]{commands}[1]' | bash | grep '[*]mangle.*dport 80 -j DROP'",
+        findings: &["source"],
+        by_hand: "iptables -t mangle -F OUTPUT",
+    }
+    a_rule_forbids_the_wire_server {
+        broken_by: "ip rule add to 168.63.129.16 prohibit; $OURS check | grep -w 'ip rule'",
+        findings: &["source"],
+        by_hand: "ip rule del to 168.63.129.16 prohibit",
+    }
+    a_json_document_answers {
+        broken_by: "echo '{\"error\": \"no\"}' >/run/broken-node/wire.xml; $OURS check | grep 'the answer is JSON'",
+        findings: &["source"],
+    }
     hardware_address_was_changed {
         screen: true,
         broken_by: "ip link set dev eth0 address 00:0d:3a:9f:12:34",
@@ -507,6 +550,23 @@ broken_nodes! {
     }
 
     // ---- The links of the host ----
+    the_interface_is_switched_off {
+        broken_by: "ip link set dev eth0 down",
+        findings: &["interface"],
+    }
+    the_host_lost_its_own_address {
+        broken_by: "ip addr flush dev eth0 scope global; ip addr add 192.0.2.9/32 dev wire0; ip route replace 168.63.129.16 dev wire0 src 192.0.2.9",
+        findings: &["interface"],
+        by_hand: "ip -o -4 address show dev eth0 | grep -w 10.224.0.4/16; ip route show default | grep -w 10.224.0.1",
+    }
+    the_host_has_no_address_and_does_not_reach_the_source {
+        broken_by: "ip addr flush dev eth0 scope global",
+        findings: &["source", "interface"],
+        by_hand: "ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
+    }
+    the_host_has_its_own_address_on_a_bridge {
+        broken_by: "ip addr flush dev eth0 scope global; ip link add name azure0 up type bridge; ip addr add 10.224.0.4/16 dev azure0",
+    }
     bridge_has_the_gateway {
         screen: true,
         broken_by: "ip addr add 10.224.0.1/16 dev azbr0",
@@ -609,6 +669,26 @@ broken_nodes! {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["add"],
         add: Add::Fails,
+    }
+    every_pod_is_to_have_one_address {
+        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"ipAddress\": \"10.224.0.5\", &/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'remove ipam.ipAddress from /etc/cni/net.d/10-bridge.conflist'",
+        findings: &["add"],
+        add: Add::Fails,
+    }
+    the_address_space_is_unknown {
+        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"addressSpace\": \"global\", &/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'remove ipam.addressSpace from /etc/cni/net.d/10-bridge.conflist'",
+        findings: &["add"],
+        add: Add::Fails,
+    }
+    the_source_is_null_and_there_are_no_pools {
+        kind: "wrong-mac",
+        broken_by: "ip link set dev eth0 address 7c:1e:52:f9:f3:c4; sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"null\", &/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'correct ipam.environment in /etc/cni/net.d/10-bridge.conflist'",
+        findings: &["add"],
+        add: Add::Fails,
+    }
+    values_of_the_conflist_are_ignored {
+        broken_by: "sed -i 's/\"type\": \"bridge\"/\"logLevel\": \"verbose\", &/; s/\"type\": \"azure-vnet-ipam\"/\"queryInterval\": \"5m\", &/' /etc/cni/net.d/10-bridge.conflist; add other >/dev/null; grep 'found \"verbose\"; this is ignored' /var/log/azure-vnet-ipam.log",
+        findings: &["conflist", "conflist"],
     }
     another_conflist_comes_first {
         broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; COLUMNS=999 $OURS check | grep 'another plugin took over (ptp, in /etc/cni/net.d/05-x.conf), and 3 addresses are held'",

@@ -195,7 +195,7 @@ fn small_trouble_is_reported() {
         ),
         (
             xml([5, 6, 7]).replace("10.224.0.7", "10.9.0.7"),
-            "source warning: 1 of the listed -> outside their",
+            "source warning: the source lists -> correct what the source lists",
         ),
         (
             // Beside an interface that the node does not have.

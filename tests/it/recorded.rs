@@ -49,7 +49,7 @@ fn deviations() -> BTreeMap<String, String> {
         let code = words.next().unwrap_or_default();
         let number = code.strip_prefix('D').and_then(|n| n.parse::<u32>().ok());
         assert!(
-            number.is_some_and(|n| (1..=20).contains(&n)),
+            number.is_some_and(|n| (1..=26).contains(&n)),
             "{line}: a reason is a D-code"
         );
         assert!(words.next().is_some(), "{line}: and words");

@@ -462,6 +462,9 @@ pub struct Prediction {
     pub msg: Option<String>,
     /// The details of the error.
     pub details: Option<String>,
+    /// What to do, as a finding says it.
+    #[serde(skip)]
+    pub remedy: String,
     /// Whether the failure ends by itself, and the runtime tries again.
     pub waits: bool,
     /// The kinds of findings of which one explains the failure.
@@ -551,6 +554,7 @@ fn predict_one(
         Err(failure) => {
             let CniError { code, msg, details } = failure.to_cni(&node.program);
             (add.code, add.details) = (Some(code as u8), Some(details));
+            add.remedy = failure.remedy(&node.program, &add.conflist);
             add = add.failed(msg, explanations(&failure));
             if let Failure::Refused { refusal, .. } = &failure {
                 add.waits = matches!(refusal, Refusal::Quarantined { .. });
@@ -625,6 +629,9 @@ fn explanations(failure: &Failure) -> &'static [FindingKind] {
         Failure::NewerFormat { .. } => &[FindingKind::State],
         Failure::Refused { refusal, .. } => match refusal {
             Refusal::Quarantined { .. } => &[FindingKind::State],
+            // The network configuration is the cause.
+            Refusal::Exhausted { listed, .. } if !listed.is_empty() => &[],
+            Refusal::NoSpace { space, .. } if space != "local" => &[],
             Refusal::Exhausted { .. } => &[FindingKind::Pool, FindingKind::OnHost],
             Refusal::NoPools { passed_over, .. } if !passed_over.is_empty() => &[],
             Refusal::NoPools { .. } | Refusal::NoSpace { .. } | Refusal::NoSubnet { .. } => {
@@ -652,8 +659,7 @@ pub fn explain_failures(adds: &[Prediction], findings: &[Finding]) -> Vec<Findin
             code.unwrap_or_default(),
             add.msg.as_deref().unwrap_or_default()
         );
-        let remedy = add.details.as_deref().unwrap_or_default();
-        problems.push(Finding::error(FindingKind::Add, &text, &remedy).about(&add.conflist));
+        problems.push(Finding::error(FindingKind::Add, &text, &add.remedy).about(&add.conflist));
     }
     problems
 }

@@ -209,13 +209,20 @@ fn misspelt_types(config: &NodeConfig, name: &str) -> Vec<Finding> {
 fn conflist(file: &ConfFile, plugin: &Plugin, config: &NodeConfig, paths: &Paths) -> Vec<Finding> {
     const KIND: FindingKind = FindingKind::Conflist;
     let shown = file.path.display();
-    if let Err(error) = plugin.parse_call(&config.defaults) {
-        let error = Failure::from(error).to_cni(paths.name());
-        let text = format_args!("every ADD fails: {}", error.msg);
-        let remedy = format_args!("correct {shown}: {}", error.details);
-        return vec![Finding::error(KIND, &text, &remedy).about(&shown)];
-    }
+    let call = match plugin.parse_call(&config.defaults) {
+        Ok(call) => call,
+        Err(error) => {
+            let text = format!("every ADD fails: {error}");
+            let remedy = Failure::from(error).remedy(paths.name(), &shown.to_string());
+            return vec![Finding::error(KIND, &text, &remedy).about(&shown)];
+        }
+    };
     let mut found = misspelt_keys(plugin, &shown.to_string());
+    found.extend(call.conf.ignored.iter().map(|why| {
+        let text = format_args!("{why}; this is ignored");
+        let remedy = format_args!("correct it in {shown}");
+        Finding::warning(KIND, &text, &remedy).about(&shown)
+    }));
     let name = plugin.network();
     let kind = match plugin.kind() {
         "" => "a plugin without type",

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 
-use crate::host::{Paths, Route, host_addresses, links, read_text};
+use crate::host::{
+    Link, Paths, Route, SingleRoute, host_addresses, host_has, links, read_text, single_routes,
+};
 use crate::ipam::{Ipam, Record};
 
 /// The addresses of the host, in the kernel's order, and the files that may configure them.
@@ -19,6 +21,10 @@ pub struct HostAddresses {
     pub needed: Vec<IpAddr>,
     /// The addresses of pools, which are to leave the host.
     pub of_pools: BTreeSet<IpAddr>,
+    /// The routes to single addresses of others.
+    pub routes: Vec<HostRoute>,
+    /// The links.
+    pub links: Vec<Link>,
     /// The files that configure links.
     pub files: Vec<NetworkFile>,
 }
@@ -32,6 +38,17 @@ pub struct HostEntry {
     pub link: String,
     /// Whether it goes with another address of its subnet, which the link got earlier.
     pub is_secondary: bool,
+}
+
+/// A route of the host to the address of another one.
+#[derive(Clone, Debug)]
+pub struct HostRoute {
+    /// The address.
+    pub destination: IpAddr,
+    /// The command that deletes it.
+    pub removal: String,
+    /// Whether the kernel uses it: a rule leads to its table.
+    pub is_used: bool,
 }
 
 /// A file of the node that configures links.
@@ -79,17 +96,45 @@ impl HostAddresses {
             }
         }
         let anywhere = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
-        let routes = anywhere.map(|to| Route::to_the_outside(to).ok().flatten());
-        let routes = routes.into_iter().flatten();
+        let outside = anywhere.map(|to| Route::to_the_outside(to).ok().flatten());
+        let outside = outside.into_iter().flatten();
+        let own: BTreeSet<IpAddr> = entries.iter().map(|entry| entry.net.addr()).collect();
+        let mut routes = single_routes(paths).unwrap_or_default();
+        routes.retain(|route| !own.contains(&route.destination));
+        let routes = routes.iter().map(|route| HostRoute {
+            destination: route.destination,
+            removal: removal(route, &links),
+            is_used: route.table == SingleRoute::MAIN_TABLE
+                || host_has(paths, route.destination).unwrap_or(true),
+        });
         HostAddresses {
-            entries,
-            needed: routes
+            needed: outside
                 .flat_map(|route| [route.source, route.gateway])
                 .flatten()
                 .collect(),
             of_pools: ipam.records().map(Record::address).collect(),
+            routes: routes.collect(),
             files: read_files(paths),
+            entries,
+            links,
         }
+    }
+
+    /// The commands that delete the routes to an address.
+    pub fn removals(&self, address: IpAddr) -> Vec<String> {
+        let routes = self.routes_to(address);
+        routes.map(|route| route.removal.clone()).collect()
+    }
+
+    /// Whether the kernel uses a route to the address; `true` if none is known.
+    pub fn uses_route_to(&self, address: IpAddr) -> bool {
+        let mut routes = self.routes_to(address);
+        routes.clone().next().is_none() || routes.any(|route| route.is_used)
+    }
+
+    fn routes_to(&self, address: IpAddr) -> impl Iterator<Item = &HostRoute> + Clone {
+        let routes = self.routes.iter();
+        routes.filter(move |route| route.destination == address)
     }
 
     /// The entry of an address. Of several links, the last one counts.
@@ -171,6 +216,26 @@ impl HostAddresses {
             None => Configurer::Unknown,
         }
     }
+}
+
+/// The command that deletes a route: what it names must tell it from others.
+fn removal(route: &SingleRoute, links: &[Link]) -> String {
+    let mut command = "sudo ip route del ".to_owned();
+    if route.is_local {
+        command.push_str("local ");
+    }
+    command.push_str(&IpNet::from(route.destination).to_string());
+    let link = links.iter().find(|link| Some(link.index) == route.link);
+    if let Some(link) = link {
+        command.push_str(&format!(" dev {}", link.name));
+    }
+    if let Some(metric) = route.metric {
+        command.push_str(&format!(" metric {metric}"));
+    }
+    if route.table != SingleRoute::MAIN_TABLE {
+        command.push_str(&format!(" table {}", route.table));
+    }
+    command
 }
 
 const LOOPBACK: &str = "lo";
@@ -304,7 +369,7 @@ mod tests {
                 .map(|a| a.parse().unwrap())
                 .into(),
             of_pools: ["10.7.0.5", "10.7.0.6"].map(|a| a.parse().unwrap()).into(),
-            files: Vec::new(),
+            ..HostAddresses::default()
         };
         let removable: Vec<_> = host
             .entries
@@ -327,6 +392,37 @@ mod tests {
             [
                 "10.1.0.4", "10.3.0.5", "fd01::6", "10.7.0.5", "10.7.0.6", "10.9.0.5"
             ]
+        );
+    }
+
+    #[test]
+    fn the_command_that_deletes_a_route_names_what_tells_it_from_others() {
+        let links = [Link {
+            index: 2,
+            name: "eth0".to_owned(),
+            ..Link::default()
+        }];
+        let plain = SingleRoute {
+            destination: "10.1.0.5".parse().unwrap(),
+            is_local: false,
+            table: SingleRoute::MAIN_TABLE,
+            link: Some(2),
+            metric: None,
+        };
+        let other = SingleRoute {
+            destination: "fd00::5".parse().unwrap(),
+            is_local: true,
+            table: 1000,
+            link: None,
+            metric: Some(1024),
+        };
+        assert_eq!(
+            removal(&plain, &links),
+            "sudo ip route del 10.1.0.5/32 dev eth0"
+        );
+        assert_eq!(
+            removal(&other, &links),
+            "sudo ip route del local fd00::5/128 metric 1024 table 1000"
         );
     }
 

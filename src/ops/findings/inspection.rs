@@ -96,7 +96,10 @@ impl Inspection {
     pub fn trial<'a>(&'a self, node: &'a Node) -> Trial<'a> {
         let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
         let answer = match &self.source {
-            Ok(answer) => answer.matched.as_ref().map_err(message_with_remedy),
+            Ok(answer) => {
+                let describe = |error| message_with_remedy(Some(&answer.source), error);
+                answer.matched.as_ref().map_err(describe)
+            }
             Err(error) => Err(error.to_string()),
         };
         Trial {

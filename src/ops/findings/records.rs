@@ -146,7 +146,11 @@ fn leaked(leak: Leak, held: &Held, holder: &HeldAddress, view: &NodeView<'_>) ->
         Leak::RouteLeft => (
             "held, but only a host route shows the pods",
             "the namespace of the pod is gone, so the route is left over; remove it:".to_owned(),
-            vec![format!("sudo ip route del {address}"), reclaim],
+            view.host
+                .removals(address)
+                .into_iter()
+                .chain([reclaim])
+                .collect(),
         ),
     };
     let since = if holder.first_seen { "at least " } else { "" };
@@ -271,7 +275,7 @@ fn in_use(
         Some(Place::Host) => on_host(address, false, view),
         Some(Place::Namespace(_)) => stray(view),
         _ if index.is_listed(address) => stray(view),
-        _ if evidence.routes.contains(address) => routed_by_host(address, evidence),
+        _ if evidence.routes.contains(address) => routed_by_host(address, view),
         _ => return None,
     };
     let finding = finding.about(address);
@@ -374,16 +378,32 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
 }
 
 /// A free address that the host has a route to.
-fn routed_by_host(address: IpAddr, evidence: &Evidence) -> Finding {
-    let cause = "free, but not given to pods: the host has a route to it";
-    let removal = format!("sudo ip route del {address}");
-    let (remedy, command) = match evidence.kernel.incomplete {
-        None => ("no pod uses the route; remove it:", Some(removal)),
-        // It may be in a namespace that was not found.
-        Some(_) => ("leave the route: a pod that was not seen may need it", None),
+fn routed_by_host(address: IpAddr, view: &NodeView<'_>) -> Finding {
+    const USED: &str = "free, but not given to pods: the host has a route to it";
+    const UNUSED: &str =
+        "free, and given to pods, though a table that no rule leads to has a route to it";
+    let is_used = view.host.uses_route_to(address);
+    let (severity, cause) = if is_used {
+        (Severity::Warning, USED)
+    } else {
+        (Severity::Note, UNUSED)
     };
-    let finding = Finding::warning(FindingKind::OnHost, &cause, &remedy).with_commands(command);
-    Finding { cause, ..finding }
+    let (remedy, commands) = match view.evidence.kernel.incomplete {
+        None => (
+            "no pod uses the route; remove it:",
+            view.host.removals(address),
+        ),
+        // It may be in a namespace that was not found.
+        Some(_) => (
+            "leave the route: a pod that was not seen may need it",
+            Vec::new(),
+        ),
+    };
+    let finding = Finding::new(severity, FindingKind::OnHost, &cause, &remedy);
+    Finding {
+        cause,
+        ..finding.with_commands(commands)
+    }
 }
 
 /// Addresses of the pool's subnet that a pod has, and that no pool has. `known` are those that a pool has.

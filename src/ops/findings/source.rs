@@ -11,14 +11,14 @@ use ipnet::IpNet;
 
 use super::inspection::{Inspection, SourceAnswer};
 use super::kubelet;
-use crate::failure::{ENVIRONMENT_REMEDY, exhausted, needs_root, source_remedy};
+use crate::failure::{Audience, ENVIRONMENT_REMEDY, exhausted, needs_root, source_remedy};
 use crate::host::{Link, Paths, io_reason, links};
 use crate::ipam::{Ipam, Pool, PoolCount, RetriedPod};
 use crate::log::Milliseconds;
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
 use crate::ops::node::Node;
 use crate::ops::screen::{join_first, pluralize};
-use crate::source::{MatchedListing, Source, SourceError};
+use crate::source::{MatchedListing, PrimaryAddress, Source, SourceError};
 
 /// Examines them.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
@@ -43,6 +43,8 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
             }
         },
     };
+    found.extend(links_down(node, inspection));
+    found.extend(missing_primaries(inspection));
     found.extend(pools(node, inspection));
     found.extend(behind_two_links(node.paths(), inspection));
     found
@@ -77,15 +79,19 @@ fn answered(
             "interfaces"
         ),
         pluralize(matched.inventory.addresses(), "address", "addresses"),
-        matched.primary
+        matched.primary.len()
     );
     let mut found = vec![Finding::ok(FindingKind::Source, &text)];
     if let Some(first) = &matched.unusable.first {
         let count = matched.unusable.count;
-        let text = format_args!(
-            "{count} of the listed addresses and subnets cannot be used, first {first}"
-        );
-        let remedy = "check the answer: they are malformed, outside their subnet, or in a subnet that is listed twice";
+        let mut text = format!("the source lists {first}");
+        if count > 1 {
+            text.push_str(&format!(
+                "; {} of the listed addresses and subnets cannot be used",
+                count
+            ));
+        }
+        let remedy = "correct what the source lists; what it lists besides is given to pods";
         let severity = if matched.inventory.addresses() == 0 {
             Severity::Error
         } else {
@@ -139,7 +145,13 @@ fn meanwhile(ipam: &Ipam, ipv6: bool) -> &'static str {
 /// The finding for a source that failed.
 fn unanswered(source: &Source, error: &SourceError, is_root: bool, meanwhile: &str) -> Finding {
     let source = source.failed_part(error);
-    let remedy = source_remedy(source, error, is_root);
+    let mut remedy = source_remedy(source, error, is_root);
+    if let Some(key) = source.chosen_by() {
+        remedy.text = format!(
+            "{key} names this source: is that right? If it is, {}",
+            remedy.text
+        );
+    }
     let finding = if needs_root(source, error, is_root) {
         Finding::note(FindingKind::Source, error, &remedy.text)
     } else {
@@ -195,6 +207,125 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
     Finding::error(FindingKind::Interface, &text, &remedy).with_commands(command)
 }
 
+/// Links that are switched off, of those that the pools are on or that the network configurations name.
+fn links_down(node: &Node, inspection: &Inspection) -> Vec<Finding> {
+    let host = &inspection.host;
+    let stored = inspection.state.ipam().pools();
+    let stored = stored.map(|(_, _, pool)| &*pool.if_name);
+    let listed = inspection.matched().into_iter();
+    let listed = listed.flat_map(|matched| &matched.inventory.pools);
+    let of_pools: BTreeSet<&str> = stored.chain(listed.clone().map(|p| &*p.if_name)).collect();
+    let ours = inspection.config.ours(node.paths().name());
+    let masters = ours.filter_map(|(_, plugin)| plugin.netconf.text_at("master"));
+    let wanted: BTreeSet<&str> = of_pools.iter().copied().chain(masters).collect();
+    let mut found = Vec::new();
+    for link in host.links.iter().filter(|link| !link.is_up) {
+        let name = &*link.name;
+        if !wanted.contains(name) {
+            continue;
+        }
+        let text =
+            format_args!("{name} is switched off, so no packet of a pod leaves the node by it");
+        let remedy = "find out what switched it off; switch it on. The kernel dropped its routes: the service that configures the network (systemd-networkd, NetworkManager) sets them again, which `ip route` must show";
+        let mut commands = vec![format!("sudo ip link set dev {name} up")];
+        commands.extend(restore_default_route(inspection, name));
+        let severity = if of_pools.contains(name) {
+            Severity::Error
+        } else {
+            Severity::Warning
+        };
+        let finding = Finding::new(severity, FindingKind::Interface, &text, &remedy);
+        found.push(finding.about(name).with_commands(commands));
+    }
+    found
+}
+
+/// The command that sets the default route of a node that has none, if nothing else sets it. The link is that of the primary interface.
+fn restore_default_route(inspection: &Inspection, link: &str) -> Option<String> {
+    if inspection.host.needed.iter().any(IpAddr::is_ipv4) {
+        return None;
+    }
+    let mut pools = inspection.matched()?.inventory.pools.iter();
+    let pool = pools.find(|pool| pool.priority == 0 && pool.gateway.is_ipv4())?;
+    Some(format!(
+        "sleep 5; ip -4 route show default | grep -q . || sudo ip route add default via {} dev {link}",
+        pool.gateway
+    ))
+}
+
+/// Addresses that the source lists for the node itself, and that no link of it has: azure-vnet moves them to a bridge.
+fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
+    let host = &inspection.host;
+    let Some(matched) = inspection.matched() else {
+        return without_address(inspection);
+    };
+    let mut found = Vec::new();
+    for primary in &matched.primary {
+        let PrimaryAddress { net, link, .. } = primary;
+        // A list below a root replaces the links, and no address is known.
+        if host.entries.is_empty() || host.find(net.addr()).is_some() {
+            continue;
+        }
+        let text = format_args!(
+            "no link of this node has {}, its own address on {link}",
+            net.addr()
+        );
+        let own = host.links.iter().find(|found| found.name == *link);
+        let device = match own.and_then(|own| own.master) {
+            Some(master) => host.links.iter().find(|link| link.index == master),
+            None => own,
+        };
+        let remedy = "find out what removed it, and have the service that configures the network set it again; until then:";
+        let commands = device.into_iter().flat_map(|device| {
+            let add = format!("sudo ip address add {net} dev {}", device.name);
+            [Some(add), restore_default_route(inspection, &device.name)]
+        });
+        let commands = commands.flatten();
+        // Many nodes leave IPv6, and further network interfaces, unconfigured.
+        let severity = if primary.is_of_primary_link && net.addr().is_ipv4() {
+            Severity::Error
+        } else {
+            Severity::Note
+        };
+        let finding = Finding::new(severity, FindingKind::Interface, &text, &remedy);
+        found.push(finding.about(net.addr()).with_commands(commands));
+    }
+    found
+}
+
+/// Interfaces in whose subnets the host has no address, while no source names it: without the address, the source is not reached.
+fn without_address(inspection: &Inspection) -> Vec<Finding> {
+    let host = &inspection.host;
+    let mut subnets: BTreeMap<&str, Vec<IpNet>> = BTreeMap::new();
+    for (_, key, pool) in inspection.state.ipam().pools() {
+        let net = pool.net(key).filter(|net| net.addr().is_ipv4());
+        let is_of_main_link = !pool.if_name.is_empty() && pool.priority == 0;
+        if let Some(net) = net.filter(|_| is_of_main_link) {
+            subnets.entry(&pool.if_name).or_default().push(net);
+        }
+    }
+    let has_address = |subnets: &[IpNet]| {
+        let mut entries = host.entries.iter();
+        entries.any(|entry| subnets.iter().any(|net| net.contains(&entry.net.addr())))
+    };
+    let mut found = Vec::new();
+    for (link, subnets) in subnets {
+        if host.entries.is_empty() || has_address(&subnets) {
+            continue;
+        }
+        let names: Vec<String> = subnets.iter().map(ToString::to_string).collect();
+        let text = format_args!(
+            "no link of this node has an address of {}, so its own address on {link} is missing",
+            names.join(", ")
+        );
+        let remedy = format_args!(
+            "without it nothing reaches Azure, and Azure cannot say which it is: look at the network interface in Azure, and have the service that configures the network set it again (`networkctl renew {link}`, `nmcli device reapply {link}`, or a restart of the node)"
+        );
+        found.push(Finding::error(FindingKind::Interface, &text, &remedy).about(link));
+    }
+    found
+}
+
 /// Formats a hardware address as `ip link` does; anything else is quoted.
 fn format_mac(mac: &str) -> String {
     let digits: String = mac.chars().filter(|c| !":-.".contains(*c)).collect();
@@ -210,17 +341,28 @@ fn format_mac(mac: &str) -> String {
 /// The pools of the state: their usage, and whether the source still lists them.
 fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let conf = &inspection.config.conf;
-    let ipam = inspection.state.present_ipam(node, &inspection.evidence);
+    let ipam = inspection
+        .state
+        .present_ipam(node, &inspection.evidence, &inspection.host);
     let taken = node.taken(&ipam);
     let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let mut found = Vec::new();
     let mut usable_by_family: BTreeMap<bool, usize> = BTreeMap::new();
+    let is_gone = |key: &str, pool: &Pool| {
+        let matched = inspection.matched();
+        matched.is_some_and(|matched| !lists(matched, key, pool))
+    };
+    let is_any_gone = ipam.pools().any(|(_, key, pool)| is_gone(key, pool));
     for ((_, key, pool), (_, count)) in ipam.pools().zip(counts.pools) {
-        let is_gone = inspection.matched().is_some_and(|m| !lists(m, key, pool));
         let retried = pool.retried_pod();
+        let is_gone = is_gone(key, pool);
         found.push(usage(key, &count, retried.as_ref(), is_gone, &node.program));
         if !is_gone {
-            let usable = count.held + count.free + count.cooldown + count.withheld;
+            let mut usable = count.held + count.free + count.cooldown + count.withheld;
+            // What a pool holds that is not listed any more counts where it is listed.
+            if is_any_gone {
+                usable += count.held_elsewhere;
+            }
             *usable_by_family.entry(pool.is_ipv6).or_default() += usable;
         }
     }
@@ -321,6 +463,14 @@ fn usage(
     program: &str,
 ) -> Finding {
     const KIND: FindingKind = FindingKind::Pool;
+    if is_gone {
+        let text = format_args!(
+            "{subnet}: {} held; the source no longer lists it",
+            count.held
+        );
+        let remedy = "no action needed if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
+        return Finding::note(KIND, &text, &remedy).about(subnet);
+    }
     let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
     for (count, what) in [
         (count.held_elsewhere, "held in another pool"),
@@ -333,16 +483,15 @@ fn usage(
             text.push_str(&format!(", {count} {what}"));
         }
     }
-    if is_gone {
-        text.push_str("; the source no longer lists it");
-        let remedy = "no action needed if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
-        return Finding::note(KIND, &text, &remedy).about(subnet);
-    }
     if count.free + count.cooldown > 0 {
         return Finding::ok(KIND, &text);
     }
     text.push_str("; no address is left");
-    let remedy = exhausted(slice::from_ref(count), retried, program);
+    let remedy = exhausted(
+        slice::from_ref(count),
+        retried,
+        &Audience::check(program, None),
+    );
     Finding::warning(KIND, &text, &remedy).about(subnet)
 }
 
@@ -378,6 +527,7 @@ mod tests {
             FetchError::Status(500),
             FetchError::Status(404),
             FetchError::TimedOut(Duration::from_secs(3)),
+            FetchError::SlowAnswer(Duration::from_secs(3)),
             FetchError::Refused,
             FetchError::NoRoute("x".to_owned()),
             FetchError::Transport("x".to_owned()),

@@ -58,7 +58,7 @@ impl NodeError {
                  print the same"
             }
             NodeError::Unreachable(_) => {
-                "`curl -k SERVER/readyz` must answer from this node: is the kubeconfig's server \
+                "`curl -m 10 -k SERVER/readyz` must answer from this node: is the kubeconfig's server \
                  right and up, can `getent hosts` find it, and does a firewall let this node reach \
                  it?"
             }

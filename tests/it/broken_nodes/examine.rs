@@ -93,7 +93,9 @@ pub fn examine(row: &Row) {
     assert_eq!(assert_prediction(row.later, &report), row.add, "{report:#}");
     let host = host_network();
     run_printed_commands(row.later, &report);
-    assert_eq!(host_network(), host, "the host lost its own network");
+    let now = host_network();
+    let is_kept = |line: &str| now.lines().any(|found| found == line);
+    assert!(host.lines().all(is_kept), "the host lost its own network");
     try_command(row.by_hand).unwrap();
     // What the next ADD heals by itself.
     let wait = row.later + row.heals_after;

@@ -269,7 +269,7 @@ fn unreachable_or_invalid_server_is_reported() {
     let unknown = format!("https://{}.invalid", "x".repeat(70));
     let told = format!("{unknown} cannot be reached: failed to lookup address information: ");
     let refused = "https://127.0.0.1:1 cannot be reached: connection refused";
-    let curl = "`curl -k SERVER/readyz`";
+    let curl = "`curl -m 10 -k SERVER/readyz`";
     for (server, what, remedy) in [
         (&*url, "the TLS handshake with https://127.0.0.1", curl),
         ("https://127.0.0.1:1", refused, curl),
