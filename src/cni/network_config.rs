@@ -72,6 +72,7 @@ const LOG_LEVEL: Key = Key::new(
     "logLevel",
     "one of trace, debug, info, warn, error and off, for example \"info\"",
 );
+const LOG_TARGET: Key = Key::new("logTarget", "file or syslog, for example \"syslog\"");
 const ARGS_IPS: Key = Key::new("args.cni.ips", IPS_FORM);
 const RUNTIME_CONFIG_IPS: Key = Key::new("runtimeConfig.ips", IPS_FORM);
 const IPS_FORM: &str = "a list of addresses, for example [\"10.224.0.9\"]";
@@ -128,8 +129,13 @@ impl RawNetworkConfig {
 
     /// Whether the log goes to syslog (`logTarget`). An unknown target means the file.
     pub fn wants_syslog(&self) -> bool {
-        let target = parse_string(self.log_target.as_deref()).unwrap_or_default();
-        target.is_some_and(|target| target.eq_ignore_ascii_case("syslog"))
+        self.log_target().is_some_and(|target| target == "syslog")
+    }
+
+    /// The value of `logTarget` in lower case; `None` where it is missing or no text.
+    fn log_target(&self) -> Option<String> {
+        let target = parse_string(self.log_target.as_deref()).ok().flatten();
+        target.map(|target| target.to_ascii_lowercase())
     }
 
     /// Validates the configuration for a call of `verb` to the plugin named `program`. For a verb
@@ -161,6 +167,12 @@ impl RawNetworkConfig {
             }
             level
         });
+        let is_known = self
+            .log_target()
+            .is_some_and(|target| ["", "file", "syslog"].contains(&&*target));
+        if let Some(raw) = self.log_target.as_deref().filter(|_| !is_known) {
+            ignored.push(CallError::Invalid(LOG_TARGET, describe_found(raw)));
+        }
         if !lenient {
             ignored.extend(raw_config.ignored_interval(&ipam));
         }
@@ -294,6 +306,7 @@ mod tests {
         for key in [
             MASTER,
             LOG_LEVEL,
+            LOG_TARGET,
             ARGS_IPS,
             RUNTIME_CONFIG_IPS,
             PREV_RESULT,
@@ -327,7 +340,7 @@ mod tests {
     fn ignored_values_are_named_and_no_error() {
         for (json, expected) in [
             (
-                r#"{"logLevel":"WARNING","ipam":{"queryInterval":"5"}}"#,
+                r#"{"logLevel":"WARNING","logTarget":"Syslog","ipam":{"queryInterval":"5"}}"#,
                 vec![],
             ),
             (r#"{"logLevel":"","ipam":{"queryInterval":""}}"#, vec![]),
@@ -336,6 +349,12 @@ mod tests {
                 vec![
                     "logLevel must be one of trace, debug, info, warn, error and off, for example \"info\": found \"verbose\"",
                     "ipam.queryInterval must be a string of whole seconds above zero, for example \"10\": found \"5m\"",
+                ],
+            ),
+            (
+                r#"{"logTarget":"journald"}"#,
+                vec![
+                    "logTarget must be file or syslog, for example \"syslog\": found \"journald\"",
                 ],
             ),
             (

@@ -9,8 +9,8 @@ pub fn message_with_remedy(source: Option<&Source>, error: &SourceError) -> Stri
         error,
         SourceError::Fetch(..) | SourceError::Answer(..) | SourceError::File(..)
     );
-    let source = source.filter(|_| is_of_source);
-    let key = source.and_then(|source| source.failed_part(error).chosen_by());
+    let failed = source.filter(|_| is_of_source);
+    let key = failed.and_then(|source| source.failed_part(error).chosen_by());
     match (error, key) {
         (SourceError::Node(_, why), _) => format!("{error}; {}", why.remedy()),
         (_, Some(key)) => format!("{error} ({key} names this source)"),
@@ -124,9 +124,9 @@ fn show_answer(url: &ServerUrl) -> String {
 
 /// The command that shows the packet filters of all kinds that may drop packets to a host. It loads no module of the kernel.
 fn show_filters(host: &str) -> String {
-    let host = host.replace('.', "[.]");
+    let pattern = host.replace('.', "[.]");
     format!(
-        "for tool in 'nft list ruleset' iptables-nft-save iptables-legacy-save iptables-save; do command -v ${{tool%% *}} >/dev/null && sudo timeout 10 $tool 2>/dev/null; done | awk '/^[*]|^table /{{table=$0; chain=\"\"}} /[cC]hain /{{chain=$0}} /{host}|DROP|REJECT|drop|reject/{{if (!seen[table chain $0]++) print table, chain, $0; n++}} END{{if (!n) print \"no rule drops packets\"}}'"
+        "for tool in 'nft list ruleset' iptables-nft-save iptables-legacy-save iptables-save; do command -v ${{tool%% *}} >/dev/null && sudo timeout 10 $tool 2>/dev/null; done | awk '/^[*]|^table /{{table=$0; chain=\"\"}} /[cC]hain /{{chain=$0}} /{pattern}|DROP|REJECT|drop|reject/{{if (!seen[table chain $0]++) print table, chain, $0; n++}} END{{if (!n) print \"no rule drops packets\"}}'"
     )
 }
 

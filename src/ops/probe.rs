@@ -1,6 +1,7 @@
 //! Asks an executable for VERSION, which tells whether it works as a CNI plugin on this node.
 
 use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -24,7 +25,10 @@ pub enum ProbeError {
     /// A process has it open for writing.
     #[error("cannot be executed, as a process is writing it")]
     Busy,
-    /// Anything else.
+    /// It cannot be started, or crashes.
+    #[error("{0}")]
+    Broken(String),
+    /// It does something else.
     #[error("{0}")]
     Other(String),
 }
@@ -72,9 +76,12 @@ fn ask_within(limit: Duration, executable: &Path) -> Result<Vec<String>, ProbeEr
             let answer = String::from_utf8_lossy(&answer);
             let line = answer.lines().next().unwrap_or_default();
             let line: String = line.chars().take(200).collect();
-            Err(ProbeError::Other(format!(
-                "does not answer VERSION as a CNI plugin does: {status}, output {line:?}"
-            )))
+            let why =
+                format!("does not answer VERSION as a CNI plugin does: {status}, output {line:?}");
+            Err(match status.signal() {
+                Some(_) => ProbeError::Broken(why),
+                None => ProbeError::Other(why),
+            })
         }
     }
 }
@@ -116,7 +123,7 @@ fn describe_start_error(error: &io::Error, executable: &Path) -> ProbeError {
         }
         _ => String::new(),
     };
-    ProbeError::Other(format!("cannot be executed: {reason}{remedy}"))
+    ProbeError::Broken(format!("cannot be executed: {reason}{remedy}"))
 }
 
 #[cfg(test)]

@@ -115,8 +115,8 @@ fn add_subnet(
         matched.unusable.add(unusable.of_link(&link.name));
         return;
     };
-    let primary = subnet.primary.iter().filter(|own| prefix.contains(*own));
-    let primary = primary.filter_map(|own| IpNet::new(*own, prefix.prefix_len()).ok());
+    let of_subnet = subnet.primary.iter().filter(|own| prefix.contains(*own));
+    let primary = of_subnet.filter_map(|own| IpNet::new(*own, prefix.prefix_len()).ok());
     matched.primary.extend(primary.map(|net| PrimaryAddress {
         net,
         link: link.name.clone(),

@@ -621,7 +621,7 @@ broken_nodes! {
         by_hand: "rm /etc/cni/net.d/05-x.conflist",
     }
     a_dangling_conflist_comes_first {
-        broken_by: "ln -s /nowhere /etc/cni/net.d/05-x.conflist; COLUMNS=999 $OURS check | grep 'it is a link that leads to no file'",
+        broken_by: "ln -s /nowhere/file /etc/cni/net.d/05-x.conflist; COLUMNS=999 $OURS check | grep 'it is a link that leads to no file'",
         findings: &["conflist"],
         add: Add::Unknown,
         by_hand: "rm /etc/cni/net.d/05-x.conflist",
@@ -709,7 +709,7 @@ broken_nodes! {
         by_hand: "cp $OURS /opt/cni/bin/azure-vnet-ipam",
     }
     plugin_is_a_dangling_link {
-        broken_by: "ln -sf /nowhere /opt/cni/bin/azure-vnet-ipam",
+        broken_by: "ln -sf /nowhere/file /opt/cni/bin/azure-vnet-ipam",
         findings: &["executable"],
         add: Add::Fails,
         by_hand: "cp --remove-destination $OURS /opt/cni/bin/azure-vnet-ipam",
@@ -815,6 +815,7 @@ fn two_causes_on_one_node_are_predicted() {
             node.arg(kind).arg(std::env::current_exe().unwrap());
             node.args(["--exact", test, "--ignored", "--nocapture"]);
             node.env("BIN", binary());
+            println!("{} and {}", a.name, b.name);
             let done = output(node.env(CAUSES, format!("{} {}", a.name, b.name)));
             let status = done.status.code();
             made.fetch_add(usize::from(status != Some(NOT_MADE)), Ordering::SeqCst);

@@ -309,6 +309,10 @@ fn every_verb_works_through_a_main_plugin() {
     only_in!(in_private_namespaces);
     let network = "azure-ptp";
     let mut host = Host::new([5, 6]);
+    // Older versions have no STATUS and GC.
+    let path = host.folder.join("net.d/ptp.conflist");
+    let conflist = fs::read_to_string(&path).unwrap();
+    fs::write(&path, conflist.replace("1.0.0", "1.1.0")).unwrap();
     sh("ip netns add none");
     host.verb("status", network, "none");
     let (one, two) = (host.add(network, "pod1"), host.add(network, "pod2"));

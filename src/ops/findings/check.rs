@@ -101,7 +101,7 @@ impl CheckReport {
         }
         findings.extend(explain_failures(&adds, &findings));
         remove_needless_sudo(&mut findings);
-        let not_seen = not_seen(&inspection.evidence, &visibility, &node.now);
+        let not_seen = not_seen(node, &inspection.evidence, &visibility);
         CheckReport::of_findings(findings, not_seen, ipam, adds, &node.now)
     }
 
@@ -409,7 +409,7 @@ fn is_same(one: &Ipam, other: &Ipam) -> bool {
 }
 
 /// What could not be checked. A user other than root is told once what is hidden.
-fn not_seen(evidence: &Evidence, visibility: &Visibility, now: &Now) -> Vec<String> {
+fn not_seen(node: &Node, evidence: &Evidence, visibility: &Visibility) -> Vec<String> {
     let mut all = Vec::new();
     if let (true, Some(why)) = (visibility.is_root, &evidence.kernel.incomplete) {
         all.push(format!(
@@ -423,7 +423,7 @@ fn not_seen(evidence: &Evidence, visibility: &Visibility, now: &Now) -> Vec<Stri
                 // Others are damaged, which is a finding.
                 let half_written = doubtful
                     .iter()
-                    .filter(|part| storage::may_be_half_written(part, now));
+                    .filter(|part| storage::may_be_half_written(part, node));
                 let parts = join_first(half_written.map(|part| part.name.clone()));
                 if !parts.is_empty() {
                     all.push(format!("parts of {name} ({parts})"));

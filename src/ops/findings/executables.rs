@@ -262,14 +262,18 @@ fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, commands: &Comman
             "every ADD fails until the process has closed it; this shows which one it is:",
             format!("sudo find /proc/[0-9]*/fd -lname {shown}"),
         ),
-        (ProbeError::Other(_), true) => (
+        (ProbeError::Broken(_) | ProbeError::Other(_), true) => (
             "another program stands there, or it is damaged; put this program there, without keeping that file:",
             commands.install(" --force"),
         ),
+        (ProbeError::Broken(_), false) => {
+            let remedy = "every ADD of its network fails: install that plugin again";
+            return Finding::error(KIND, &text, &remedy);
+        }
         (ProbeError::Other(_), false) => {
             let remedy =
-                "whether it works cannot be seen; if pods do not start, install that plugin again";
-            return Finding::warning(KIND, &text, &remedy);
+                "no action needed if pods start; if they do not, install that plugin again";
+            return Finding::note(KIND, &text, &remedy);
         }
     };
     Finding::error(KIND, &text, &remedy).with_commands([command])
@@ -290,7 +294,8 @@ pub fn examine(executables: &Executables) -> Vec<Finding> {
         .chain(executables.mismatches.values())
         .cloned()
         .collect();
-    let is_open = |meta: fs::Metadata| meta.permissions().mode() & 0o002 != 0;
+    // With the sticky bit, they can only add files.
+    let is_open = |meta: fs::Metadata| meta.permissions().mode() & 0o1002 == 0o002;
     if !executables.found.is_empty() && fs::metadata(&executables.folder).is_ok_and(is_open) {
         let text = format_args!("every user can replace plugins in {folder}, which root executes");
         let finding = Finding::warning(KIND, &text, &"take that permission away:").about(&folder);

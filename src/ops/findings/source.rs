@@ -343,7 +343,9 @@ fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let conf = &inspection.config.conf;
     let ipam = inspection
         .state
-        .present_ipam(node, &inspection.evidence, &inspection.host);
+        .present_ipam(node, &inspection.evidence, |to| {
+            inspection.host.uses_route_to(to)
+        });
     let taken = node.taken(&ipam);
     let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let mut found = Vec::new();
@@ -385,10 +387,12 @@ fn too_few(addresses: Option<usize>, max_pods: Option<usize>) -> Option<Finding>
     Some(Finding::note(FindingKind::Pool, &text, &remedy))
 }
 
-/// Whether the source lists the pool. One that lists all addresses has no pools of its own.
+/// Whether the source lists the pool. One that lists all addresses has no pools of its own, and of an interface that the node lacks the
+/// pools are unknown.
 fn lists(matched: &MatchedListing, key: &str, pool: &Pool) -> bool {
     let mut listed = matched.inventory.pools.iter().map(|listed| listed.subnet);
-    listed.any(|net| net.prefix_len() == 0 || Some(net) == pool.net(key))
+    !matched.unmatched.is_empty()
+        || listed.any(|net| net.prefix_len() == 0 || Some(net) == pool.net(key))
 }
 
 /// Addresses of the host that keep packets for Azure on it: a pool's gateway, and those that connect a second link to a pool's subnet.

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::geteuid;
+use serde::de::IgnoredAny;
 
 use super::inspection::{Inspection, LockingProcess};
 use crate::host::{Paths, check_room, io_reason, read_text, room, write_refusal};
 use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::install::{Kind as Installed, look};
-use crate::ops::node::{Node, Now};
+use crate::ops::node::Node;
 use crate::ops::screen::{format_age, join_first, pluralize};
 use crate::plugin::check_disk;
 use crate::state::{
@@ -349,10 +350,15 @@ fn cache_folder(paths: &Paths, visibility: &mut Visibility) -> Option<Finding> {
     Some(finding.about(&shown).with_evidence(vec![effect.to_owned()]))
 }
 
-/// Whether a file of libcni's cache may be one that is just being written.
-pub fn may_be_half_written(part: &UnreadablePart, now: &Now) -> bool {
+/// Whether a file of libcni's cache may be one that is just being written. A whole document is not.
+pub fn may_be_half_written(part: &UnreadablePart, node: &Node) -> bool {
     const WRITING: Duration = Duration::from_secs(60);
-    part.changed.is_some_and(|at| now.since(at) <= WRITING)
+    let is_recent = part.changed.is_some_and(|at| node.now.since(at) <= WRITING);
+    let is_whole = || {
+        let text = read_text(&node.paths().cni_cache().join(&part.name));
+        text.is_ok_and(|text| serde_json::from_str::<IgnoredAny>(&text).is_ok())
+    };
+    is_recent && !is_whole()
 }
 
 /// The files of libcni's cache that cannot be read.
@@ -364,7 +370,7 @@ fn cache_files(evidence: &Evidence, node: &Node) -> Option<Finding> {
     };
     let damaged = doubtful
         .iter()
-        .filter(|part| !may_be_half_written(part, &node.now));
+        .filter(|part| !may_be_half_written(part, node));
     let names: BTreeSet<&str> = damaged.map(|part| &*part.name).collect();
     if names.is_empty() {
         return None;
