@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{
-    Exclusions, Family, Free, Ipam, Moment, Pool, PoolCount, Record, Space, Usage, reserved_as,
+    Exclusions, Family, Free, Ipam, Moment, Pool, PoolCount, Record, Reserved, Space, Usage,
 };
 
 /// What pools hold and can give.
@@ -142,19 +142,17 @@ impl Pool {
     /// The records that pods hold, or may get. No pod may have a reserved address, and an address that differs from its key was never
     /// listed.
     pub(super) fn records_for_pods(&self, key: &str) -> impl Iterator<Item = &Record> {
-        let net = self.net(key);
-        let is_reserved = move |record: &Record| {
-            net.is_some_and(|net| reserved_as(&net, self.gateway, record.address()).is_some())
-        };
+        let reserved = self.reserved(key);
         self.records.iter().filter(move |record| {
-            record.held().is_some() || (record.has_address_of_key() && !is_reserved(record))
+            record.held().is_some()
+                || (record.has_address_of_key() && reserved.name(record.key).is_none())
         })
     }
 
-    /// Whether the subnet reserves the address of the record.
-    pub(super) fn is_reserved(&self, key: &str, record: &Record) -> bool {
+    /// The addresses that no pod may have.
+    pub(super) fn reserved(&self, key: &str) -> Reserved {
         let net = self.net(key);
-        net.is_some_and(|net| reserved_as(&net, self.gateway, record.address()).is_some())
+        net.map_or_else(Reserved::default, |net| Reserved::new(&net, self.gateway))
     }
 
     /// Finds the next free address: never used before used, longest released first, the lowest of equals (difference D14). Addresses

@@ -173,8 +173,9 @@ impl Pool {
         limits: &Limits<'_>,
     ) -> Result<IpAddr, Refusal> {
         let named = named_address(address).and_then(|key| self.record(&key));
+        let reserved = self.reserved(pool_key);
         let is_there =
-            |record: &&Record| record.held().is_some() || !self.is_reserved(pool_key, record);
+            |record: &&Record| record.held().is_some() || reserved.name(record.address()).is_none();
         let not_found = || Refusal::AddressNotFound {
             address: address.to_owned(),
         };

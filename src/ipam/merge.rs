@@ -203,22 +203,39 @@ impl ListedPool {
     }
 }
 
-/// Returns what an address is in its subnet, if no pod may have it: the network itself, the broadcast address, or the gateway. Subnets of
-/// one or two addresses reserve none. In IPv6 the network itself is the anycast address of the routers.
-pub fn reserved_as(
-    subnet: &IpNet,
+/// The addresses of a subnet that no pod may have: the network itself, the broadcast address, and the gateway. Subnets of one or two
+/// addresses reserve none. In IPv6 the network itself is the anycast address of the routers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reserved {
+    network: Option<IpAddr>,
+    broadcast: Option<IpAddr>,
     gateway: Option<IpAddr>,
-    address: IpAddr,
-) -> Option<&'static str> {
-    if subnet.max_prefix_len() - subnet.prefix_len() < 2 {
-        return None;
+}
+
+impl Reserved {
+    /// Finds those of a subnet.
+    pub fn new(subnet: &IpNet, gateway: Option<IpAddr>) -> Reserved {
+        if subnet.max_prefix_len() - subnet.prefix_len() < 2 {
+            return Reserved::default();
+        }
+        let broadcast = subnet.broadcast();
+        Reserved {
+            network: Some(subnet.network()),
+            broadcast: Some(broadcast).filter(IpAddr::is_ipv4),
+            gateway,
+        }
     }
-    if address == subnet.network() {
-        Some("the network address of")
-    } else if address.is_ipv4() && address == subnet.broadcast() {
-        Some("the broadcast address of")
-    } else {
-        (gateway == Some(address)).then_some("the gateway of")
+
+    /// Returns what an address is in the subnet, if it is one of them.
+    pub fn name(&self, address: IpAddr) -> Option<&'static str> {
+        let is = |reserved: Option<IpAddr>| reserved == Some(address);
+        if is(self.network) {
+            Some("the network address of")
+        } else if is(self.broadcast) {
+            Some("the broadcast address of")
+        } else {
+            is(self.gateway).then_some("the gateway of")
+        }
     }
 }
 
@@ -377,7 +394,7 @@ mod tests {
         ] {
             let pool = listed(subnet, &[]);
             let address = address.parse().unwrap();
-            let found = reserved_as(&pool.subnet, Some(pool.gateway), address);
+            let found = Reserved::new(&pool.subnet, Some(pool.gateway)).name(address);
             assert_eq!(found, expected, "{subnet} {address}");
         }
     }

@@ -35,7 +35,7 @@ pub use grant::{Grant, GrantKind, InUseBy, POOL_STAGE, PoolCount, Refusal, Retri
 pub use holder::{Attachment, Holder, NetNs};
 pub use invariants::Violation;
 pub use liveness::{AGAIN, GRACE, Judgement, OLD, Reason, Verdict};
-pub use merge::{Inventory, ListedPool, Merged, reserved_as};
+pub use merge::{Inventory, ListedPool, Merged, Reserved};
 pub use model::{Family, Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
 pub use reclaim::{Candidate, Judged, Stale};

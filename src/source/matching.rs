@@ -5,7 +5,7 @@ use ipnet::IpNet;
 
 use super::listing::{ListedInterface, ListedSubnet, Listing, Unusable};
 use crate::host::Link;
-use crate::ipam::{Family, Inventory, ListedPool, reserved_as};
+use crate::ipam::{Family, Inventory, ListedPool, Reserved};
 
 /// What the hardware address `*` means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,11 +133,12 @@ fn add_subnet(
     }
     let priority = if is_of_primary_link { 0 } else { 1 };
     let mut pool = ListedPool::new(prefix, link.name.clone(), priority, Vec::new());
+    let reserved = Reserved::new(&prefix, Some(pool.gateway));
     addresses.retain(|address| {
         let why = if !prefix.contains(address) {
             Some("outside of its subnet")
         } else {
-            reserved_as(&prefix, Some(pool.gateway), *address)
+            reserved.name(*address)
         };
         if let Some(why) = why {
             let value = format_args!("the address {address}");

@@ -96,7 +96,10 @@ fn refused_system_calls_change_nothing() {
     // The new executable is the first that is called.
     for (inject, word) in [
         ("execve:error=ENOEXEC:when=1", "uname -m"),
-        ("execve:error=EACCES:when=1", "a security module may forbid it"),
+        (
+            "execve:error=EACCES:when=1",
+            "a security module may forbid it",
+        ),
     ] {
         let folder = PluginFolder::new("execve");
         let outcome = install_with(&folder, inject);
