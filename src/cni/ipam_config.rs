@@ -13,6 +13,9 @@ pub const NAME: &str = "azure-vnet-ipam";
 /// The name of the IPv6 plugin, which has files of its own (contract section 18).
 pub const NAME_V6: &str = "azure-vnet-ipamv6";
 
+/// The address space that sources fill, and the default of `ipam.addressSpace`.
+pub const LOCAL_SPACE: &str = "local";
+
 /// The default cooldown of a released address.
 const COOLDOWN: Duration = Duration::from_secs(30);
 
@@ -34,7 +37,7 @@ pub struct IpamConfig {
     /// The subnet of the pool, in the caller's spelling.
     pub subnet: Option<String>,
     /// A requested address, in the caller's spelling.
-    pub ip_address: Option<String>,
+    pub ip_address: Option<Box<str>>,
     /// The maximum age of the source's data.
     pub query_interval: Option<Duration>,
     /// The URL to query instead of the wire server.
@@ -89,7 +92,7 @@ impl Default for IpamConfig {
             ipv6_backend: None,
             ipv6: false,
             families: Vec::new(),
-            address_space: "local".to_owned(),
+            address_space: LOCAL_SPACE.to_owned(),
             subnet: None,
             ip_address: None,
             query_interval: None,

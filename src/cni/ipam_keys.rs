@@ -72,7 +72,10 @@ pub(super) static IPAM_KEYS: [IpamKey; 17] = [
     IpamKey {
         key: Key::new("ipam.ipAddress", "a string, for example \"10.224.0.9\""),
         scope: Scope::EveryVerb,
-        parse: |conf, key, raw| key.parse_text(raw).map(|text| conf.ip_address = text),
+        parse: |conf, key, raw| {
+            conf.ip_address = key.parse_text(raw)?.map(String::into_boxed_str);
+            Ok(())
+        },
     },
     IpamKey {
         key: Key::new("ipam.environment", "a string, for example \"azure\""),

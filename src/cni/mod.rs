@@ -16,7 +16,9 @@ mod version;
 pub use call::Call;
 pub use environment::Environment;
 pub use error::{CallError, Key};
-pub use ipam_config::{Backend, IpamConfig, KeepPattern, NAME, NAME_V6, QueryUrl, WhenFull};
+pub use ipam_config::{
+    Backend, IpamConfig, KeepPattern, LOCAL_SPACE, NAME, NAME_V6, QueryUrl, WhenFull,
+};
 pub use ipam_keys::{ipam_keys, is_ipam_key};
 pub use network_config::{Attachments, NETWORK_CONFIG_KEYS, NetworkConfig, RawNetworkConfig};
 pub use overrides::{Dns, Route};

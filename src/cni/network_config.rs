@@ -129,13 +129,7 @@ impl RawNetworkConfig {
 
     /// Whether the log goes to syslog (`logTarget`). An unknown target means the file.
     pub fn wants_syslog(&self) -> bool {
-        self.log_target().is_some_and(|target| target == "syslog")
-    }
-
-    /// The value of `logTarget` in lower case; `None` where it is missing or no text.
-    fn log_target(&self) -> Option<String> {
-        let target = parse_string(self.log_target.as_deref()).ok().flatten();
-        target.map(|target| target.to_ascii_lowercase())
+        self.log_target.as_deref().and_then(parse_log_target) == Some(LogTarget::Syslog)
     }
 
     /// Validates the configuration for a call of `verb` to the plugin named `program`. For a verb
@@ -159,31 +153,31 @@ impl RawNetworkConfig {
             other => other?,
         };
         let ipam = raw_config.validate(verb, program)?;
-        let mut ignored = Vec::new();
-        let log_level = self.log_level.as_deref().and_then(|raw| {
-            let level = parse_log_level(raw);
-            if level.is_none() && raw.get() != "\"\"" {
-                ignored.push(CallError::Invalid(LOG_LEVEL, describe_found(raw)));
-            }
-            level
-        });
-        let is_known = self
-            .log_target()
-            .is_some_and(|target| ["", "file", "syslog"].contains(&&*target));
-        if let Some(raw) = self.log_target.as_deref().filter(|_| !is_known) {
-            ignored.push(CallError::Invalid(LOG_TARGET, describe_found(raw)));
-        }
+        let mut ignored = self.ignored_log_settings();
         if !lenient {
             ignored.extend(raw_config.ignored_interval(&ipam));
         }
         Ok(NetworkConfig {
             version,
             master,
-            log_level,
+            log_level: self.log_level.as_deref().and_then(parse_log_level),
             syslog: self.wants_syslog(),
             ignored,
             ipam,
         })
+    }
+
+    /// The settings of the log whose values are unknown. An empty text means the default.
+    fn ignored_log_settings(&self) -> Vec<CallError> {
+        let (level, target) = (self.log_level.as_deref(), self.log_target.as_deref());
+        let unknown_level = level.filter(|raw| parse_log_level(raw).is_none());
+        let unknown_target = target.filter(|raw| parse_log_target(raw).is_none());
+        let unknown = [(LOG_LEVEL, unknown_level), (LOG_TARGET, unknown_target)];
+        unknown
+            .into_iter()
+            .filter_map(|(key, raw)| Some((key, raw.filter(|raw| raw.get() != "\"\"")?)))
+            .map(|(key, raw)| CallError::Invalid(key, describe_found(raw)))
+            .collect()
     }
 
     /// Returns the addresses requested in `args.cni.ips` and `runtimeConfig.ips`, each list with
@@ -271,6 +265,23 @@ fn parse_log_level(raw: &RawValue) -> Option<LevelFilter> {
         "warn" | "warning" => Some(LevelFilter::WARN),
         "error" | "fatal" | "panic" => Some(LevelFilter::ERROR),
         "off" | "none" => Some(LevelFilter::OFF),
+        _ => None,
+    }
+}
+
+/// Where the log goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogTarget {
+    File,
+    Syslog,
+}
+
+/// Parses a target of the log.
+fn parse_log_target(raw: &RawValue) -> Option<LogTarget> {
+    let name: String = serde_json::from_str(raw.get()).ok()?;
+    match &*name.to_ascii_lowercase() {
+        "file" => Some(LogTarget::File),
+        "syslog" => Some(LogTarget::Syslog),
         _ => None,
     }
 }

@@ -136,9 +136,7 @@ impl RawIpamConfig {
         }
         Ok(conf)
     }
-}
 
-impl RawIpamConfig {
     /// Returns why the interval is ignored that the members name, if it is. The original uses its default then.
     pub fn ignored_interval(&self, conf: &IpamConfig) -> Option<CallError> {
         let mut members = self.members.iter();

@@ -1,7 +1,7 @@
 //! The codes and the `details` of errors: what to do about each, and names that do not belong in
 //! the message.
 
-use crate::cni::{Backend, CallError, CniVersion, Code};
+use crate::cni::{Backend, CallError, CniVersion, Code, LOCAL_SPACE};
 use crate::codec::named_address;
 use crate::ipam::{AGAIN, Family, InUseBy, PoolCount, Refusal, RetriedPod};
 
@@ -163,8 +163,8 @@ pub(super) fn refusal(
     let (program, configuration) = (audience.program, audience.configuration());
     let about_key = |address: &str| who_asks(address, configured, configuration);
     let details = match refusal {
-        Refusal::NoSpace { space, .. } if space != LOCAL => format!(
-            "ipam.addressSpace is {space:?}, and sources fill {LOCAL:?} only: remove ipam.addressSpace from {configuration}{}",
+        Refusal::NoSpace { space, .. } if space != LOCAL_SPACE => format!(
+            "ipam.addressSpace is {space:?}, and sources fill {LOCAL_SPACE:?} only: remove ipam.addressSpace from {configuration}{}",
             audience.check_hint("names the file")
         ),
         Refusal::NoSpace { space, .. } => format!(
@@ -254,9 +254,6 @@ pub(super) fn refusal(
     };
     (code, details)
 }
-
-/// The space that sources fill.
-pub(super) const LOCAL: &str = "local";
 
 /// Who sets `ipam.subnet` where the network configuration lacks it (contract section 19).
 const AZURE_VNET: &str = "the main plugin azure-vnet fills it in from its own state";

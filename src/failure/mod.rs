@@ -9,10 +9,10 @@ pub use remedy::{
     ENVIRONMENT_REMEDY, Remedy, SUDO_REMEDY, message_with_remedy, needs_root, source_remedy,
 };
 
+use details::join_first;
 pub use details::{Audience, exhausted};
-use details::{LOCAL, join_first};
 
-use crate::cni::{CallError, CniError, Code};
+use crate::cni::{CallError, CniError, Code, LOCAL_SPACE};
 use crate::host::io_reason;
 use crate::ipam::{CheckFailure, Judged, Refusal, Violation};
 use crate::log::shorten;
@@ -155,7 +155,7 @@ impl Failure {
                 if let Some(trouble) = source {
                     // Without pools it is the cause.
                     let is_cause = match refusal {
-                        Refusal::NoSpace { space, .. } => space == LOCAL,
+                        Refusal::NoSpace { space, .. } => space == LOCAL_SPACE,
                         Refusal::NoPools { passed_over, .. } => passed_over.is_empty(),
                         _ => false,
                     };

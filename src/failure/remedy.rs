@@ -67,17 +67,17 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
 /// What to do about a server that did not answer with status 200, and the commands to type.
 fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<String>) {
     let host = host_of(url.whole());
+    let pattern = host.replace('.', "[.]");
     let show_answer = vec![with_whole_url(show_answer(url), url)];
     let show_path_of_packets = vec![
         format!("ip route get {host} || ip rule"),
-        show_filters(host),
+        show_filters(&pattern),
     ];
     let show_routes = vec![
         "ip -brief link show up".to_owned(),
         "ip rule".to_owned(),
         format!(
-            "ip route show table all | grep -wE '{}|default|blackhole|unreachable|prohibit' || echo 'there is no such route'",
-            host.replace('.', "[.]")
+            "ip route show table all | grep -wE '{pattern}|default|blackhole|unreachable|prohibit' || echo 'there is no such route'"
         ),
     ];
     match error {
@@ -122,9 +122,9 @@ fn show_answer(url: &ServerUrl) -> String {
     format!("curl -sS -i -m 10 '{url}' | head -c 2000")
 }
 
-/// The command that shows the packet filters of all kinds that may drop packets to a host. It loads no module of the kernel.
-fn show_filters(host: &str) -> String {
-    let pattern = host.replace('.', "[.]");
+/// The command that shows the packet filters of all kinds that may drop packets to a host, whose name the pattern matches. It loads no
+/// module of the kernel.
+fn show_filters(pattern: &str) -> String {
     format!(
         "for tool in 'nft list ruleset' iptables-nft-save iptables-legacy-save iptables-save; do command -v ${{tool%% *}} >/dev/null && sudo timeout 10 $tool 2>/dev/null; done | awk '/^[*]|^table /{{table=$0; chain=\"\"}} /[cC]hain /{{chain=$0}} /{pattern}|DROP|REJECT|drop|reject/{{if (!seen[table chain $0]++) print table, chain, $0; n++}} END{{if (!n) print \"no rule drops packets\"}}'"
     )

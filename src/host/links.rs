@@ -166,8 +166,6 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
             enslaved: flags & IFF_SLAVE != 0,
             // A folder stands for links that work.
             is_up: true,
-            master: None,
-            peer_namespace: None,
             name,
             ..Link::default()
         });

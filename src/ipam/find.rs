@@ -86,8 +86,8 @@ impl Space {
             return Vec::new();
         }
         let family = wanted.family();
-        let listed = |(_, pool): &(&String, &Pool)| pool.family() == family && pool.is_listed();
-        let listed = self.pools.iter().filter(listed);
+        let pools = self.pools.iter();
+        let listed = pools.filter(|(_, pool)| pool.family() == family && pool.is_listed());
         listed.map(|(key, _)| key.clone()).collect()
     }
 

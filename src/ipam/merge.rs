@@ -116,7 +116,13 @@ impl Pool {
             }
             return;
         }
-        let all = listed.clone();
+        // Of holders whose address differs from its key.
+        let listed_elsewhere: Vec<IpAddr> = self
+            .held()
+            .filter(|(record, _)| !record.has_address_of_key())
+            .map(|(record, _)| record.address())
+            .filter(|address| listed.contains(address))
+            .collect();
         let mut listed = listed.into_iter().peekable();
         let old = mem::take(&mut self.records);
         self.records.reserve_exact(old.len().max(listed.len()));
@@ -132,7 +138,7 @@ impl Pool {
             let is_listed = if record.free().is_some() || record.has_address_of_key() {
                 is_key_listed
             } else {
-                all.contains(&address)
+                listed_elsewhere.contains(&address)
             };
             match &mut record.usage {
                 Usage::Free(free) if !is_listed => {
@@ -393,8 +399,8 @@ mod tests {
             ("fd00::/128", "fd00::", None),
         ] {
             let pool = listed(subnet, &[]);
-            let address = address.parse().unwrap();
-            let found = Reserved::new(&pool.subnet, Some(pool.gateway)).name(address);
+            let reserved = Reserved::new(&pool.subnet, Some(pool.gateway));
+            let found = reserved.name(address.parse().unwrap());
             assert_eq!(found, expected, "{subnet} {address}");
         }
     }

@@ -207,8 +207,8 @@ impl Finding {
 
 /// The command that mounts the file system of a path again with an option. Of mounts on one place, the last one counts.
 pub fn remount(option: &str, path: &Path) -> String {
-    let path = path.display();
-    format!("sudo mount -o remount,{option} \"$(findmnt -n -o TARGET -T {path} | tail -n 1)\"")
+    let shown = path.display();
+    format!("sudo mount -o remount,{option} \"$(findmnt -n -o TARGET -T {shown} | tail -n 1)\"")
 }
 
 /// Sorts findings: the worst first, then by kind, cause and subject. Addresses sort by value.

@@ -104,10 +104,11 @@ impl StateView {
         let mut ipam = self.ipam().clone();
         if let (true, Routes::Read(routes)) = (node.paths().is_this_host(), &evidence.routes) {
             let configured = evidence.kernel.configured.iter();
-            let on_host = configured.filter(|(_, place)| **place == Place::Host);
+            let own = configured
+                .filter(|(_, place)| **place == Place::Host)
+                .map(|(address, _)| address);
             let routed = routes.iter().filter(|to| is_routed(**to));
-            let on_host = on_host.map(|(address, _)| address).chain(routed).copied();
-            ipam.mark_on_host(&on_host.collect());
+            ipam.mark_on_host(&own.chain(routed).copied().collect());
         }
         ipam
     }

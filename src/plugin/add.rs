@@ -28,7 +28,7 @@ pub fn add(
     let mut wanted = Wanted::from_call(call, netns).map_err(|refusal| Failure::Refused {
         refusal,
         source: None,
-        configured_address: call.conf.ipam.ip_address.clone().map(Into::into),
+        configured_address: call.conf.ipam.ip_address.clone(),
     })?;
     wanted.is_kept |= wanted
         .netns

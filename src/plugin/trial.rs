@@ -47,7 +47,7 @@ impl Trial<'_> {
             Err(refusal) => TrialResult::failed(Failure::Refused {
                 refusal,
                 source: None,
-                configured_address: call.conf.ipam.ip_address.clone().map(Into::into),
+                configured_address: call.conf.ipam.ip_address.clone(),
             }),
         }
     }

@@ -14,16 +14,16 @@ impl Wanted {
     pub fn from_call(call: &Call, netns: Option<NetNs>) -> Result<Wanted, Refusal> {
         let mut wanted = Wanted::of_any_address(call);
         wanted.netns = netns;
-        let named = call.conf.ipam.ip_address.as_ref();
+        let named = call.conf.ipam.ip_address.as_deref();
         // An address that only the original's key names is looked up as it is written.
         if let ([only], Some(named), 0 | 1) = (&mut *wanted.addresses, named, call.requested.len())
         {
-            only.address = Some(named.clone());
+            only.address = Some(named.to_owned());
             return Ok(wanted);
         }
         let not_found = |address| Err(Refusal::AddressNotFound { address });
         if let Some(named) = named.filter(|named| named_address(named).is_none()) {
-            return not_found(named.clone());
+            return not_found(named.to_owned());
         }
         for requested in &call.requested {
             let family = Family::from_address(*requested);
@@ -64,7 +64,7 @@ impl Wanted {
             netns: None,
             is_kept: call.is_kept,
             space: ipam.address_space.clone(),
-            configured_address: ipam.ip_address.clone().map(Into::into),
+            configured_address: ipam.ip_address.clone(),
             addresses,
             cooldown: ipam.cooldown,
             exclude: ipam.exclude.clone(),

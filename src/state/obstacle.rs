@@ -119,3 +119,34 @@ pub(super) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     name.push(suffix);
     name.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_save_is_tried_without_a_trace() {
+        let folder = std::env::temp_dir().join(format!("obstacle-{}", std::process::id()));
+        let state = folder.join("state.json");
+        let names = || {
+            let entries = fs::read_dir(&folder).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort_unstable();
+            names
+        };
+        check_save(&state, 10).unwrap();
+        assert!(!folder.exists(), "a folder that is missing is made later");
+        fs::create_dir(&folder).unwrap();
+        fs::write(&state, "{}").unwrap();
+        check_save(&state, 10).unwrap();
+        assert_eq!(names(), ["state.json"]);
+        assert_eq!(fs::read(&state).unwrap(), b"{}");
+        let full = check_save(&state, usize::MAX).unwrap_err();
+        assert_eq!(full.source.kind(), io::ErrorKind::StorageFull);
+        fs::create_dir(folder.join("state.json.new")).unwrap();
+        let obstacle = check_save(&state, 10).unwrap_err();
+        assert_eq!(obstacle.source.kind(), io::ErrorKind::IsADirectory);
+        assert_eq!(obstacle.path, folder.join("state.json.new"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

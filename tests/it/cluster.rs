@@ -329,8 +329,8 @@ mod yaml {
         // The probe judges the file of the loop by the intervals of the loop.
         for option in ["--output=", "--interval="] {
             let [loops, probes] = [&args, &probe].map(|words| {
-                let mut words = words.iter().filter(|word| word.starts_with(option));
-                words.next().unwrap()
+                let mut found = words.iter().filter(|word| word.starts_with(option));
+                found.next().unwrap()
             });
             assert_eq!(loops, probes);
         }

@@ -185,8 +185,8 @@ fn syslog_gets_the_log_while_it_listens() {
     let (node, _wire) = Node::with_wire("syslog", Reply::Xml(xml([5])));
     let socket = node.path("/dev/log");
     node.put("/dev/x", "");
-    let config = conf("0.3.0", json!({ "subnet": "10.224.0.0/16" }));
-    let config = config.replacen('{', r#"{"logTarget":"Syslog","#, 1);
+    let plain = conf("0.3.0", json!({ "subnet": "10.224.0.0/16" }));
+    let config = plain.replacen('{', r#"{"logTarget":"Syslog","#, 1);
     let call = |verb: &str| node.call(verb, "c1").stdin(config.clone()).run();
     let syslog = UnixDatagram::bind(&socket).unwrap();
     syslog.set_nonblocking(true).unwrap();

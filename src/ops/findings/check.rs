@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::inspection::Inspection;
 use super::{configuration, executables, records, source, storage};
-use crate::cni::{Call, CniError, CniVersion};
+use crate::cni::{Call, CniError, CniVersion, LOCAL_SPACE};
 use crate::failure::Failure;
 use crate::host::io_reason;
 use crate::ipam::{Evidence, EvidenceList, Ipam, Kernel, Refusal, Routes};
@@ -591,9 +591,9 @@ fn beyond_sight(inspection: &Inspection, file: &ConfFile) -> Option<String> {
 
 /// A file that runtimes refuse, and that containerd reads before this one.
 fn refused_before<'a>(config: &'a NodeConfig, file: &ConfFile) -> Option<&'a Path> {
-    let refused = config.unusable().filter(|(_, why)| *why != HIDDEN);
-    let mut refused = refused.map(|(path, _)| path);
-    refused.find(|path| *path < &*file.path)
+    let mut unusable = config.unusable();
+    let found = unusable.find(|(path, why)| *why != HIDDEN && *path < &*file.path);
+    found.map(|(path, _)| path)
 }
 
 /// Goes through an ADD in its order: the call, the lock, the state, the decision, the disk.
@@ -631,7 +631,7 @@ fn explanations(failure: &Failure) -> &'static [FindingKind] {
             Refusal::Quarantined { .. } => &[FindingKind::State],
             // The network configuration is the cause.
             Refusal::Exhausted { listed, .. } if !listed.is_empty() => &[],
-            Refusal::NoSpace { space, .. } if space != "local" => &[],
+            Refusal::NoSpace { space, .. } if space != LOCAL_SPACE => &[],
             Refusal::Exhausted { .. } => &[FindingKind::Pool, FindingKind::OnHost],
             Refusal::NoPools { passed_over, .. } if !passed_over.is_empty() => &[],
             Refusal::NoPools { .. } | Refusal::NoSpace { .. } | Refusal::NoSubnet { .. } => {

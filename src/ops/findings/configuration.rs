@@ -92,8 +92,8 @@ fn conflists(
                 }
                 [first, ..] => not_read(&text, first),
             };
-            let finding = finding.about(&folder);
-            found.push(taken_over(finding, config.files.first(), held, name));
+            let about_folder = finding.about(&folder);
+            found.push(taken_over(about_folder, config.files.first(), held, name));
         }
         // Runtimes such as containerd only use the first configuration.
         (Some(first), Some((file, _)))
@@ -159,8 +159,8 @@ fn refused(why: &str, file: Option<&ConfFile>, is_first: bool) -> Finding {
 fn not_read(text: &str, path: &Path) -> Finding {
     let shown = path.display();
     let text = format_args!("{text}, but {shown} does, whose ending runtimes do not read");
-    let plain = path.with_extension("");
-    let plain = plain.display();
+    let without_ending = path.with_extension("");
+    let plain = without_ending.display();
     let remedy = "if it is meant to be used, give it its ending back:";
     let finding = Finding::warning(FindingKind::Conflist, &text, &remedy);
     finding.with_commands([format!("sudo mv {shown} {plain}")])

@@ -93,11 +93,11 @@ impl Executables {
     /// Why it cannot be said what an ADD through the plugins of this file comes to.
     pub fn unknown(&self, file: &ConfFile) -> Option<String> {
         let other = self.of_file(file).find(|found| found.is_replaced);
-        let other = other.map(|found| {
+        let up_to_other = other.map(|found| {
             let path = &found.finding.subject;
             format!("is up to the other plugin that is installed as {path}")
         });
-        self.hidden_by.map(str::to_owned).or(other)
+        self.hidden_by.map(str::to_owned).or(up_to_other)
     }
 
     /// Why an ADD through the plugins of this file fails, if one of their executables makes it fail.
@@ -199,19 +199,22 @@ impl Executable {
                     "{shown} is another plugin, so this program does not know what an ADD comes to"
                 );
                 let remedy = "if something replaced it, such as a new image of the node, put this program there again; the other plugin is kept beside it:";
-                let finding = Finding::warning(KIND, &text, &remedy).about(&shown);
-                let finding = finding.with_evidence(vec![format!("there is {found}")]);
+                let finding = Finding::warning(KIND, &text, &remedy)
+                    .about(&shown)
+                    .with_evidence(vec![format!("there is {found}")])
+                    .with_commands([commands.install("")]);
                 return Executable {
                     is_replaced: true,
-                    ..Executable::new(finding.with_commands([commands.install("")]))
+                    ..Executable::new(finding)
                 };
             }
         }
         if fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0) {
             let text = format_args!("{shown} can be written by every user, and root executes it");
-            let finding = Finding::warning(KIND, &text, &"take that permission away:");
-            let finding = finding.with_commands([format!("sudo chmod o-w {shown}")]);
-            return Executable::new(finding.about(&shown));
+            let finding = Finding::warning(KIND, &text, &"take that permission away:")
+                .about(&shown)
+                .with_commands([format!("sudo chmod o-w {shown}")]);
+            return Executable::new(finding);
         }
         Executable::new(Finding::ok(KIND, &format_args!("{shown} is there")))
     }
@@ -284,8 +287,7 @@ pub fn examine(executables: &Executables) -> Vec<Finding> {
     let folder = executables.folder.display();
     if executables.hidden_by.is_some() {
         let names: Vec<&str> = executables.found.keys().map(String::as_str).collect();
-        let names = names.join(", ");
-        let text = format_args!("{folder} has none of the plugins {names}");
+        let text = format_args!("{folder} has none of the plugins {}", names.join(", "));
         let remedy = "if the runtime looks for plugins in another folder, name it with `check --dir`; if not, install them";
         return vec![Finding::warning(KIND, &text, &remedy).about(&folder)];
     }

@@ -96,24 +96,29 @@ impl HostAddresses {
             }
         }
         let anywhere = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
-        let outside = anywhere.map(|to| Route::to_the_outside(to).ok().flatten());
-        let outside = outside.into_iter().flatten();
+        let outside = anywhere
+            .into_iter()
+            .filter_map(|to| Route::to_the_outside(to).ok()?);
         let own: BTreeSet<IpAddr> = entries.iter().map(|entry| entry.net.addr()).collect();
-        let mut routes = single_routes(paths).unwrap_or_default();
-        routes.retain(|route| !own.contains(&route.destination));
-        let routes = routes.iter().map(|route| HostRoute {
+        let host_route = |route: &SingleRoute| HostRoute {
             destination: route.destination,
             removal: removal(route, &links),
             is_used: route.table == SingleRoute::MAIN_TABLE
                 || host_has(paths, route.destination).unwrap_or(true),
-        });
+        };
+        let routes = single_routes(paths)
+            .unwrap_or_default()
+            .iter()
+            .filter(|route| !own.contains(&route.destination))
+            .map(host_route)
+            .collect();
         HostAddresses {
             needed: outside
                 .flat_map(|route| [route.source, route.gateway])
                 .flatten()
                 .collect(),
             of_pools: ipam.records().map(Record::address).collect(),
-            routes: routes.collect(),
+            routes,
             files: read_files(paths),
             entries,
             links,
@@ -157,10 +162,10 @@ impl HostAddresses {
     fn is_own(&self, entry: &HostEntry) -> bool {
         let address = entry.net.addr();
         let stays = |other: &HostEntry| {
-            let other = other.net.addr();
-            other.is_ipv4() == address.is_ipv4()
-                && !is_link_local(other)
-                && !self.of_pools.contains(&other)
+            let found = other.net.addr();
+            found.is_ipv4() == address.is_ipv4()
+                && !is_link_local(found)
+                && !self.of_pools.contains(&found)
         };
         let is_alone = !entry.is_secondary && !self.others(entry).any(stays);
         let is_of_subnet = |other: &HostEntry| other.net.trunc() == entry.net.trunc();

@@ -87,8 +87,7 @@ fn answered(
         let mut text = format!("the source lists {first}");
         if count > 1 {
             text.push_str(&format!(
-                "; {} of the listed addresses and subnets cannot be used",
-                count
+                "; {count} of the listed addresses and subnets cannot be used"
             ));
         }
         let remedy = "correct what the source lists; what it lists besides is given to pods";
@@ -211,10 +210,10 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
 fn links_down(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let host = &inspection.host;
     let stored = inspection.state.ipam().pools();
-    let stored = stored.map(|(_, _, pool)| &*pool.if_name);
-    let listed = inspection.matched().into_iter();
-    let listed = listed.flat_map(|matched| &matched.inventory.pools);
-    let of_pools: BTreeSet<&str> = stored.chain(listed.clone().map(|p| &*p.if_name)).collect();
+    let mut of_pools: BTreeSet<&str> = stored.map(|(_, _, pool)| &*pool.if_name).collect();
+    if let Some(matched) = inspection.matched() {
+        of_pools.extend(matched.inventory.pools.iter().map(|pool| &*pool.if_name));
+    }
     let ours = inspection.config.ours(node.paths().name());
     let masters = ours.filter_map(|(_, plugin)| plugin.netconf.text_at("master"));
     let wanted: BTreeSet<&str> = of_pools.iter().copied().chain(masters).collect();
@@ -276,11 +275,11 @@ fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
             None => own,
         };
         let remedy = "find out what removed it, and have the service that configures the network set it again; until then:";
-        let commands = device.into_iter().flat_map(|device| {
-            let add = format!("sudo ip address add {net} dev {}", device.name);
-            [Some(add), restore_default_route(inspection, &device.name)]
-        });
-        let commands = commands.flatten();
+        let mut commands = Vec::new();
+        if let Some(device) = device {
+            commands.push(format!("sudo ip address add {net} dev {}", device.name));
+            commands.extend(restore_default_route(inspection, &device.name));
+        }
         // Many nodes leave IPv6, and further network interfaces, unconfigured.
         let severity = if primary.is_of_primary_link && net.addr().is_ipv4() {
             Severity::Error
@@ -414,13 +413,10 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
     let pools: BTreeMap<IpNet, (IpAddr, &str)> = stored.chain(listed).collect();
     let is_prefix = |net: &IpNet| net.prefix_len() < net.max_prefix_len();
-    // Links that cannot be listed may have some.
-    let all_links = links(paths).ok();
+    let links = &inspection.host.links;
     let has_ports = |name: &String| {
-        all_links.as_ref().is_none_or(|links| {
-            let bridge = links.iter().find(|link| link.name == *name);
-            bridge.is_some_and(|bridge| links.iter().any(|link| link.master == Some(bridge.index)))
-        })
+        let bridge = links.iter().find(|link| link.name == *name);
+        bridge.is_some_and(|bridge| links.iter().any(|link| link.master == Some(bridge.index)))
     };
     let configured: Vec<_> = inspection
         .host
@@ -452,8 +448,10 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
                 (LEFT_OVER, Some(command))
             };
             let finding = Finding::error(FindingKind::Interface, &cause, &remedy).about(net);
-            let finding = finding.with_commands(command);
-            found.push(Finding { cause, ..finding });
+            found.push(Finding {
+                cause,
+                ..finding.with_commands(command)
+            });
         }
     }
     found

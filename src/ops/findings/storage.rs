@@ -184,25 +184,34 @@ fn state_folder(node: &Node, visibility: &mut Visibility) -> Option<Finding> {
     if visibility.hides(&shown, &why) {
         return None;
     }
-    let effect = "every ADD and DEL fails with code 5; running pods and the state are not affected";
+    let effects = [
+        "a new state cannot be written",
+        "every ADD and DEL fails with code 5; running pods and the state are not affected",
+    ];
+    Some(unwritable(&folder, &path, &error, effects))
+}
+
+/// The finding for a folder that cannot be written, as `path` does not let it. `[lost, effect]` is what that means, in two sentences.
+fn unwritable(folder: &Path, path: &Path, error: &io::Error, [lost, effect]: [&str; 2]) -> Finding {
+    let shown = folder.display();
     let mut evidence = vec![effect.to_owned()];
     let finding = match error.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => Finding::read_only(Kind::Disk, &folder),
+        io::ErrorKind::ReadOnlyFilesystem => Finding::read_only(Kind::Disk, folder),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            evidence.extend(describe_room(&folder));
-            let text = format_args!("{shown} is full: a new state cannot be written");
+            evidence.extend(describe_room(folder));
+            let text = format_args!("{shown} is full: {lost}");
             let remedy = "remove what filled it; this lists the largest files:";
             let finding = Finding::error(Kind::Disk, &text, &remedy);
             finding.with_commands([format!("sudo du -xah {shown}/ | sort -h | tail")])
         }
         _ => {
-            let (what, commands) = obstacle(&path, &error);
-            let text = format_args!("{what}, so no state can be saved");
+            let (what, commands) = obstacle(path, error);
+            let text = format_args!("{what}: {lost}");
             let remedy = "make it writable, or take it away:";
             Finding::error(Kind::Disk, &text, &remedy).with_commands(commands)
         }
     };
-    Some(finding.about(&shown).with_evidence(evidence))
+    finding.about(shown).with_evidence(evidence)
 }
 
 /// What is left of a file system.
@@ -332,22 +341,11 @@ fn cache_folder(paths: &Paths, visibility: &mut Visibility) -> Option<Finding> {
     if visibility.hides(&shown, &why) {
         return None;
     }
-    let finding = match error.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => Finding::read_only(Kind::Disk, &folder),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            let text = format_args!("{shown} is full");
-            let remedy = "remove what filled it; this lists the largest files:";
-            let finding = Finding::error(Kind::Disk, &text, &remedy);
-            finding.with_commands([format!("sudo du -xah {shown}/ | sort -h | tail")])
-        }
-        _ => {
-            let (what, commands) = obstacle(&folder, &error);
-            let remedy = "make it a folder that root may write:";
-            Finding::error(Kind::Disk, &what, &remedy).with_commands(commands)
-        }
-    };
-    let effect = "the runtime cannot record the results of ADDs there, and undoes every ADD";
-    Some(finding.about(&shown).with_evidence(vec![effect.to_owned()]))
+    let effects = [
+        "the runtime cannot record the results of ADDs",
+        "the runtime undoes every ADD whose result it cannot record",
+    ];
+    Some(unwritable(&folder, &folder, &error, effects))
 }
 
 /// Whether a file of libcni's cache may be one that is just being written. A whole document is not.

@@ -62,6 +62,7 @@ fn watch(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
 
 /// Shows it once.
 fn show(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
+    // A scan would be for nothing where this user may not read the state.
     StateView::read(node)?;
     let (state, evidence) = StateView::load_with_evidence(node);
     let subject = args.subject.as_deref();

@@ -74,7 +74,7 @@ fn allocate(world: &World, node: &MemoryNode, add: &mut InFlight, may_rest: bool
     if let Some(named) = &add.named {
         let conf = &mut Rc::make_mut(&mut call).conf;
         conf.ipam.subnet = Some(SUBNET.to_owned());
-        conf.ipam.ip_address = Some(named.clone());
+        conf.ipam.ip_address = Some((&**named).into());
     }
     let netns = world.netns(add.id);
     node.begin(netns.clone(), may_rest);
@@ -219,7 +219,7 @@ impl World {
     ) -> Result<(), Failure> {
         let mut call = Call::clone(&call("DEL", id, self.is_dual()));
         call.conf.ipam.subnet = named.map(|_| SUBNET.to_owned());
-        call.conf.ipam.ip_address = named.map(str::to_owned);
+        call.conf.ipam.ip_address = named.map(Into::into);
         let node = self.node_with(fault);
         let context = self.context(&node);
         let released = release_all(&call, &context);

@@ -245,9 +245,13 @@ fn reclaim_frees_only_dead_holders() {
             .collect()
     };
     let checked = later(&pods, HOUR, "check --json").json();
-    let leaks = checked["findings"].as_array().unwrap().iter();
-    let leaks = leaks.filter(|finding| finding["kind"] == "leak");
-    let leaks: BTreeSet<&str> = leaks.map(|f| f["subject"].as_str().unwrap()).collect();
+    let leaks: BTreeSet<&str> = checked["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| finding["kind"] == "leak")
+        .map(|finding| finding["subject"].as_str().unwrap())
+        .collect();
     assert_eq!(leaks, gone.iter().map(String::as_str).collect());
     // The same two, though no reclaim has marked them.
     let shown = later(&pods, HOUR, "show --leaked --json").success().json();
