@@ -1,6 +1,8 @@
 //! The node that a command works on.
 
+use std::fs;
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -74,6 +76,16 @@ impl Node {
     /// The paths of the node.
     pub fn paths(&self) -> &Paths {
         &self.context.paths
+    }
+
+    /// Whether this process sees other files than the node's first process, as in a container; `false` where that is unknown.
+    pub fn is_in_container(&self) -> bool {
+        let processes = self.paths().processes();
+        let mounts = |process: &str| {
+            let namespace = fs::metadata(processes.join(process).join("ns/mnt"))?;
+            std::io::Result::Ok(namespace.ino())
+        };
+        matches!((mounts("1"), mounts("self")), (Ok(first), Ok(own)) if first != own)
     }
 
     /// How to type this program for a command that needs root.

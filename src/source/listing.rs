@@ -179,7 +179,7 @@ impl ListedSubnet {
     pub fn set_prefix(&mut self, text: &str) {
         self.prefix = parse_prefix(text);
         if self.prefix.is_none() {
-            let value = format_args!("the prefix {}", quote(text));
+            let value = format!("the prefix {}", quote(text));
             self.malformed.note(value, ", which is not a valid prefix");
         }
     }
@@ -191,7 +191,7 @@ impl ListedSubnet {
             // The host's own are not given to pods.
             None if is_primary => {}
             None => {
-                let value = format_args!("the address {}", quote(text));
+                let value = format!("the address {}", quote(text));
                 self.malformed.note(value, ", which is not a valid address");
             }
         }

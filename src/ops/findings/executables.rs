@@ -251,6 +251,13 @@ fn unusable_file(path: &Path, is_ours: bool, commands: &Commands<'_>) -> Option<
 /// The finding for a file that does not answer as a CNI plugin.
 fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, commands: &Commands<'_>) -> Finding {
     let shown = path.display();
+    if !is_ours && commands.node.is_in_container() {
+        // Its loader or its interpreter may be on the node alone.
+        return Finding::ok(
+            KIND,
+            &format_args!("{shown} is there, and cannot be asked in this container"),
+        );
+    }
     let text = format_args!("{shown} {error}");
     let (remedy, command) = match (error, is_ours) {
         (ProbeError::NoExec, _) => (

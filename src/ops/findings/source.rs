@@ -1,9 +1,7 @@
 //! The source of the pools, the interfaces of the node that its answer is about, and the pools of the state.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::slice;
 
@@ -36,7 +34,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
             (_, Ok(matched)) => answered(node, inspection, answer, matched),
             (source, Err(error)) => {
                 let file = error.file();
-                let file = file.filter(|file| is_not_mounted(node.paths(), file));
+                let file = file.filter(|file| is_not_mounted(node, file));
                 visibility.not_mounted = file.map(|file| file.display().to_string());
                 let meanwhile = meanwhile(inspection.state.ipam(), inspection.config.conf.ipv6);
                 vec![unanswered(source, error, visibility.is_root, meanwhile)]
@@ -51,15 +49,10 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
 }
 
 /// Whether a file exists on the node, and not in the container of this process.
-fn is_not_mounted(paths: &Paths, file: &Path) -> bool {
-    let (first, own) = (paths.process(1), paths.processes().join("self"));
-    let mounts = |process: &Path| fs::metadata(process.join("ns/mnt")).map(|meta| meta.ino());
-    let is_in_container = match (mounts(&first), mounts(&own)) {
-        (Ok(first), Ok(own)) => first != own,
-        _ => false,
-    };
+fn is_not_mounted(node: &Node, file: &Path) -> bool {
+    let root = node.paths().process(1).join("root");
     let on_node = file.strip_prefix("/").unwrap_or(file);
-    is_in_container && !file.exists() && first.join("root").join(on_node).exists()
+    node.is_in_container() && !file.exists() && root.join(on_node).exists()
 }
 
 fn answered(

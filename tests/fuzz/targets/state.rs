@@ -67,6 +67,7 @@ fuzz_target!(|text: &[u8]| {
             netns: None,
             is_kept: false,
             space,
+            configured_address: None,
             addresses: vec![any.clone()],
             cooldown: Duration::from_secs(30),
             exclude: Exclusions::default(),
