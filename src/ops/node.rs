@@ -1,8 +1,6 @@
 //! The node that a command works on.
 
-use std::fs;
 use std::io::IsTerminal;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +11,7 @@ use super::outcome::CommandError;
 use super::screen::Screen;
 use crate::events::History;
 use crate::evidence::Progress;
-use crate::host::{Paths, Timestamp, boot_now, wall_now};
+use crate::host::{Paths, Timestamp, boot_now, read_text, wall_now};
 use crate::ipam::{Candidate, Ipam, Moment, NetNs, Taken};
 use crate::plugin::{Context, Look};
 use crate::state::{LockError, Locked, State, WAIT};
@@ -78,14 +76,15 @@ impl Node {
         &self.context.paths
     }
 
-    /// Whether this process sees other files than the node's first process, as in a container; `false` where that is unknown.
+    /// Whether this process sees other mounts than the node's first process, as in a container; `false` where that is unknown.
     pub fn is_in_container(&self) -> bool {
         let processes = self.paths().processes();
-        let mounts = |process: &str| {
-            let namespace = fs::metadata(processes.join(process).join("ns/mnt"))?;
-            std::io::Result::Ok(namespace.ino())
+        // Everybody may read this list. The kernel gives each mount of each namespace a number of its own, the first field of a line.
+        let root = |process: &str| {
+            let mounts = read_text(&processes.join(process).join("mountinfo")).ok()?;
+            mounts.split(' ').next().map(str::to_owned)
         };
-        matches!((mounts("1"), mounts("self")), (Ok(first), Ok(own)) if first != own)
+        root("1").is_some_and(|first| root("self") != Some(first))
     }
 
     /// How to type this program for a command that needs root.

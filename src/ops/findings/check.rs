@@ -545,7 +545,7 @@ fn predict_one(
     }
     match try_add(node, inspection, trial, plugin) {
         Ok(addresses) => {
-            if let Some((_, why)) = storage::cache_obstacle(node.paths()) {
+            if let Some((_, why)) = storage::cache_obstacle(node) {
                 let msg = format!("the runtime cannot record the result: {}", io_reason(&why));
                 return add.failed(msg, &[FindingKind::Disk]);
             }

@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 use serde::de::IgnoredAny;
 
 use super::inspection::{Inspection, LockingProcess};
-use crate::host::{Paths, check_room, io_reason, read_text, room, write_refusal};
+use crate::host::{check_room, io_reason, read_text, room, write_refusal};
 use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::install::{Kind as Installed, look};
@@ -36,7 +36,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     found.push(log_file(&log, visibility.is_root));
     found.extend(log_folder(&folder_of(&log), visibility));
     if inspection.config.ours(node.paths().name()).next().is_some() {
-        found.extend(cache_folder(node.paths(), visibility));
+        found.extend(cache_folder(node, visibility));
     }
     found.extend(cache_files(&inspection.evidence, node));
     found
@@ -325,18 +325,23 @@ fn log_folder(folder: &Path, visibility: &mut Visibility) -> Option<Finding> {
 
 /// Why the runtime cannot record the result of an ADD in libcni's cache, with the folder that refuses. libcni undoes an ADD whose result
 /// it cannot record.
-pub fn cache_obstacle(paths: &Paths) -> Option<(PathBuf, io::Error)> {
+pub fn cache_obstacle(node: &Node) -> Option<(PathBuf, io::Error)> {
     /// More than a result takes.
     const ROOM: usize = 16 << 10;
-    let cache = paths.cni_cache();
+    let cache = node.paths().cni_cache();
     let folder = cache.ancestors().find(|folder| folder.exists())?;
     let error = check_room(folder, ROOM).err()?;
-    let is_hidden = error.kind() == io::ErrorKind::PermissionDenied && !geteuid().is_root();
+    let is_hidden = match error.kind() {
+        io::ErrorKind::PermissionDenied => !geteuid().is_root(),
+        // A container that only reads it mounts it so.
+        io::ErrorKind::ReadOnlyFilesystem => node.is_in_container(),
+        _ => false,
+    };
     (!is_hidden).then(|| (folder.to_owned(), error))
 }
 
-fn cache_folder(paths: &Paths, visibility: &mut Visibility) -> Option<Finding> {
-    let (folder, error) = cache_obstacle(paths)?;
+fn cache_folder(node: &Node, visibility: &mut Visibility) -> Option<Finding> {
+    let (folder, error) = cache_obstacle(node)?;
     let (shown, why) = (folder.display().to_string(), io_reason(&error));
     if visibility.hides(&shown, &why) {
         return None;

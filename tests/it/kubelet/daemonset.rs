@@ -228,12 +228,12 @@ fn install(node: &mut Installation, churn: &mut Churn) {
     node.assert_installed(&node.ours);
     node.replace_pods(churn);
     node.wait_for_metric("azure_vnet_ipam_executable_matches", "1");
-    node.wait_for_metric("azure_vnet_ipam_last_check_status", "0");
     // The pod has what a complete look at the node needs.
     let (status, report) = node.check();
     assert_eq!(report["notSeen"], json!([]), "{report:#}");
     assert_eq!(status, 0, "{report:#}");
     assert_eq!(report["compared"], churn.wanted.len(), "{report:#}");
+    node.wait_for_metric("azure_vnet_ipam_last_check_status", "0");
 }
 
 /// Without any of the privileges that the manifest explains, the pod cannot look at the whole node, and says so.
