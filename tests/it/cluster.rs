@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use crate::harness::wait::wait_until;
 use crate::harness::{Node, Reply, SUBNET, conf, install, package, run, xml};
 
+/// Where the links of the alerts lead.
+const RUNBOOK: &str = ".github/RUNBOOK.md";
+
 fn folder() -> PathBuf {
     package().join("conflist-examples/kubernetes")
 }
@@ -249,7 +252,7 @@ mod yaml {
         let (alerts, tests, page) = (
             documents("alerts.yaml"),
             documents("alerts.test.yaml"),
-            read("README.md"),
+            fs::read_to_string(package().join(RUNBOOK)).unwrap(),
         );
         let rules = alerts["groups"][0]["rules"].as_array().unwrap();
         assert!(rules.len() >= 7);
@@ -267,8 +270,11 @@ mod yaml {
             assert!(summary.contains(&"instance".to_owned()), "{alert}");
             assert_selects_what_exists(rule["expr"].as_str().unwrap(), &summary, &metrics);
             let runbook = rule["annotations"]["runbook_url"].as_str().unwrap();
-            let (path, anchor) = runbook.split_once('#').unwrap();
-            assert_eq!(package().join(path), folder().join("README.md"));
+            let (url, anchor) = runbook.split_once('#').unwrap();
+            assert!(
+                url.starts_with("https://") && url.ends_with(RUNBOOK),
+                "{url}"
+            );
             let (_, section) = page
                 .split_once(&format!("<a id=\"{anchor}\"></a>\n\n### "))
                 .unwrap_or_else(|| panic!("{runbook}"));

@@ -40,6 +40,7 @@ const REFUSED: &[&str] = &[
     r#"{"name":"a","x":"HUGE"} => 6 error unmarshall network config: "#,
     r#"{"name":"a","x":DEEP} => 6 error unmarshall network config: "#,
     r#"{"name":"a","cniVersion":3} => 6 decoding version from network config: "#,
+    r#"GC c1 | {"name":"azure","cniVersion":"x.1"} => 6 failed to convert major version part "x.1""#,
     r#"{"name":"a","cniVersion":"0.3"} => 1 incompatible CNI versions"#,
     r#"{"name":"a","cniVersion":"2.0.0"} => 1 incompatible CNI versions"#,
     "null => 7 missing network name",
@@ -208,6 +209,7 @@ fn collect_node_errors(found: &mut Vec<(i64, String)>) {
         "11 Failed to allocate address: the state is being rebuilt, and for ",
     );
     let (node, _wire) = Node::with_wire("full", Reply::Xml(xml([5])));
+    found.push(node.call("ADD", "c1").run_in_shell("\"$0\" </").error());
     let cramped = "trap '' XFSZ; ulimit -f 0; exec \"$0\"";
     found.push(node.call("ADD", "c1").run_in_shell(cramped).error());
     // This error appears only in the log.
@@ -259,13 +261,15 @@ fn matches_pattern(pattern: &str, msg: &str) -> bool {
 #[test]
 fn every_error_is_on_the_page_and_every_error_of_the_page_is_produced() {
     let mut found = [
-        // Internal errors, which the tests of `failure` cover, and one that takes the lock timeout: `trouble.rs`.
+        // Internal errors, which the tests of `failure` cover; one that takes the lock timeout, and one that needs a process in between:
+        // `trouble.rs`, `never_twice.rs`.
         (100, "internal error"),
         (
             100,
             "Failed to allocate address: the state contradicts itself",
         ),
         (11, "timed out after 30 s waiting for the lock on the state"),
+        (11, "the lock on the state was lost"),
     ]
     .map(|(code, msg)| (code, msg.to_owned()))
     .to_vec();

@@ -1,11 +1,13 @@
 //! Help, as people and shells read it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::io::Write;
 use std::process::{Command, Output};
 
-use crate::harness::binary;
 use crate::harness::wait::{Process, output};
+use crate::harness::{binary, package};
 
 /// Every command of the program with its options, as the definition of the command line has them.
 fn commands() -> Vec<(String, Vec<String>)> {
@@ -106,4 +108,47 @@ fn usage_errors_go_to_stderr_and_suggest_what_may_be_meant() {
         assert!(stderr.ends_with("try '--help'.\n"), "{args:?}: {stderr}");
         assert!(stderr.contains(suggested), "{args:?}: {stderr}");
     }
+}
+
+/// The calls of the program that a page shows: what follows its name in blocks and spans of code.
+fn shown_calls(page: &str) -> Vec<String> {
+    let lines = page.split('`').skip(1).step_by(2).flat_map(str::lines);
+    // Three backticks in a row begin a block, whose text is between the third and the fourth.
+    let blocks = page.split("```").skip(1).step_by(2).flat_map(str::lines);
+    let calls = lines.chain(blocks).flat_map(|line| {
+        let line = line.split(" #").next().unwrap_or(line);
+        line.split(['|', '>', '&']).filter_map(|part| {
+            let (_, arguments) = part.split_once("azure-vnet-ipam ")?;
+            Some(arguments.trim().to_owned())
+        })
+    });
+    let is_command = |call: &String| call.starts_with(|c: char| c.is_ascii_lowercase());
+    calls.filter(is_command).collect()
+}
+
+#[test]
+fn pages_show_commands_and_options_that_exist() {
+    let commands: BTreeMap<_, _> = commands().into_iter().collect();
+    let mut count = 0;
+    for name in [
+        "README.md",
+        ".github/RUNBOOK.md",
+        ".github/REFERENCE.md",
+        ".github/SECURITY.md",
+        "conflist-examples/kubernetes/README.md",
+    ] {
+        let page = fs::read_to_string(package().join(name)).unwrap();
+        for call in shown_calls(&page) {
+            let mut words = call.split([' ', '=']);
+            let command = words.next().unwrap();
+            let options = commands.get(command);
+            let options = options.unwrap_or_else(|| panic!("{name}: no command {command}"));
+            for word in words.filter(|word| word.starts_with('-')) {
+                let is_known = options.iter().any(|option| option == word);
+                assert!(is_known, "{name}: `{call}` has no option {word}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 8, "only {count} options are shown");
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::callers::examples;
 use crate::harness::wait::output;
-use crate::harness::{Node, Reply, binary, package, xml};
+use crate::harness::{Node, Reply, binary, package, rust_files, xml};
 
 fn readme() -> String {
     fs::read_to_string(package().join("README.md")).unwrap()
@@ -93,8 +93,8 @@ fn conflist_in_readme_is_the_shipped_one() {
 
 #[test]
 fn every_difference_of_a_case_is_explained() {
-    let page = fs::read_to_string(package().join(".github/BEHAVIOR.md")).unwrap();
-    let differences = section(&page, "## Differences from the original");
+    let page = package().join("testdata/recorded/differences.md");
+    let differences = fs::read_to_string(page).unwrap();
     let listed = fs::read_to_string(package().join("testdata/recorded/deviations.txt")).unwrap();
     for line in listed
         .lines()
@@ -156,6 +156,28 @@ fn every_command_and_metric_is_documented() {
         assert!(
             described.contains(&format!("| `{name}` | {kind} |")),
             "{name}"
+        );
+    }
+}
+
+#[test]
+fn words_to_look_for_in_the_log_are_logged() {
+    let page = fs::read_to_string(package().join(".github/BEHAVIOR.md")).unwrap();
+    let (_, rest) = page
+        .split_once("grep -E '")
+        .expect("a command that searches the log");
+    let words: Vec<_> = rest.split('\'').next().unwrap().split('|').collect();
+    assert!(words.len() > 3, "{words:?}");
+    let files = rust_files(&package().join("src"));
+    let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
+    let logging: String = texts
+        .filter(|text| text.contains("target: \"ipam\""))
+        .collect();
+    let messages: Vec<_> = logging.split('"').skip(1).step_by(2).collect();
+    for word in words {
+        assert!(
+            messages.iter().any(|message| message.contains(word)),
+            "{word}"
         );
     }
 }
