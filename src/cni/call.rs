@@ -106,13 +106,13 @@ fn choose_version(requested: Option<String>, verb: Verb) -> Result<CniVersion, C
     let oldest = verb.since();
     let Some(text) = requested else {
         return match oldest {
-            Some(_) => Err(CallError::TooOldFor(verb)),
+            Some(_) => Err(CallError::TooOldFor(verb, None)),
             None => Ok(CniVersion::V020),
         };
     };
     match CniVersion::parse(&text) {
         Some(version) if oldest.is_some_and(|oldest| version < oldest) => {
-            Err(CallError::TooOldFor(verb))
+            Err(CallError::TooOldFor(verb, Some(version)))
         }
         Some(version) => Ok(version),
         None if oldest.is_some() && !is_number(text.split('.').next()) => {
@@ -263,13 +263,25 @@ mod tests {
             (Add, None, Ok(CniVersion::V020)),
             (Del, Some("0.3"), Err(Incompatible("0.3".into()))),
             (Del, Some("x"), Err(Incompatible("x".into()))),
-            (Check, Some("0.3.1"), Err(TooOldFor(Check))),
+            (
+                Check,
+                Some("0.3.1"),
+                Err(TooOldFor(Check, Some(CniVersion::V031))),
+            ),
             (Check, Some("0.4.0"), Ok(CniVersion::V040)),
-            (Gc, None, Err(TooOldFor(Gc))),
-            (Gc, Some("1.0.0"), Err(TooOldFor(Gc))),
+            (Gc, None, Err(TooOldFor(Gc, None))),
+            (
+                Gc,
+                Some("1.0.0"),
+                Err(TooOldFor(Gc, Some(CniVersion::V100))),
+            ),
             (Gc, Some("x"), Err(NoVersion("x".into()))),
             (Gc, Some("9.9.9"), Err(Incompatible("9.9.9".into()))),
-            (Status, Some("0.1.0"), Err(TooOldFor(Status))),
+            (
+                Status,
+                Some("0.1.0"),
+                Err(TooOldFor(Status, Some(CniVersion::V010))),
+            ),
             (Status, Some("1.1.0"), Ok(CniVersion::V110)),
         ] {
             let found = choose_version(requested.map(str::to_owned), verb);

@@ -52,10 +52,13 @@ impl Environment {
         let container_id = ("CNI_CONTAINERID", &self.container_id);
         let netns = ("CNI_NETNS", &self.netns);
         let if_name = ("CNI_IFNAME", &self.if_name);
-        let required = match self.verb() {
-            Some(Verb::Add | Verb::Check) => vec![container_id, netns, if_name],
-            Some(Verb::Del) => vec![container_id, if_name],
-            Some(Verb::Gc | Verb::Status | Verb::Version) | None => vec![],
+        let Some(verb) = self.verb() else {
+            return Ok(());
+        };
+        let required = match verb {
+            Verb::Add | Verb::Check => vec![container_id, netns, if_name],
+            Verb::Del => vec![container_id, if_name],
+            Verb::Gc | Verb::Status | Verb::Version => vec![],
         };
         let missing: Vec<_> = required
             .into_iter()
@@ -65,7 +68,7 @@ impl Environment {
         if missing.is_empty() {
             Ok(())
         } else {
-            Err(CallError::MissingVariables(missing))
+            Err(CallError::MissingVariables(verb, missing))
         }
     }
 

@@ -5,14 +5,14 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::{Verb, without_secrets};
+use super::{CniVersion, Verb, without_secrets};
 
 /// Why a call is invalid. The messages begin with the original's words (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// Variables that the verb needs are missing.
-    #[error("required env variables [{}] missing", .0.join(","))]
-    MissingVariables(Vec<&'static str>),
+    #[error("required env variables [{}] missing", .1.join(","))]
+    MissingVariables(Verb, Vec<&'static str>),
     /// stdin is not a network configuration.
     #[error("error unmarshall network config: {0}")]
     NotJson(String),
@@ -62,9 +62,9 @@ pub enum CallError {
     /// `cniVersion` is not supported.
     #[error("incompatible CNI versions")]
     Incompatible(String),
-    /// `cniVersion` is older than the version that added the verb.
+    /// `cniVersion`, if it is set, is older than the version that added the verb.
     #[error("config version does not allow {}", .0.as_str())]
-    TooOldFor(Verb),
+    TooOldFor(Verb, Option<CniVersion>),
     /// `cniVersion` is not a version.
     #[error("failed to convert major version part {0:?}: it is not a number")]
     NoVersion(String),

@@ -54,10 +54,10 @@ impl<'a> Audience<'a> {
 pub(super) fn call_error(error: &CallError, audience: &Audience<'_>) -> (Code, String) {
     use Code::{Decoding, InvalidEnvironment, InvalidNetworkConfig};
     let (code, details) = match error {
-        CallError::MissingVariables(_) => (
-            InvalidEnvironment,
-            "a container runtime sets them for every call",
-        ),
+        CallError::MissingVariables(verb, names) => {
+            let details = format!("{} must be set for {}", names.join(" and "), verb.as_str());
+            return (InvalidEnvironment, details);
+        }
         CallError::NoContainerId => (Code::UnknownContainer, "CNI_CONTAINERID is empty"),
         // The details are the name itself, like those of the original.
         CallError::BadContainerId(name) => (InvalidEnvironment, name.as_str()),
@@ -90,7 +90,7 @@ pub(super) fn call_error(error: &CallError, audience: &Audience<'_>) -> (Code, S
         ),
         CallError::Requested { .. } => (
             InvalidNetworkConfig,
-            "at most one address of each family may be asked for, with or without prefix length, for example 10.224.0.9",
+            "at most one address of each family may be requested, with or without prefix length, for example 10.224.0.9",
         ),
         CallError::NoAttachments => (
             InvalidNetworkConfig,
@@ -122,10 +122,11 @@ pub(super) fn call_error(error: &CallError, audience: &Audience<'_>) -> (Code, S
             let details = format!("config is {version:?}, plugin supports [{supported}]");
             return (Code::IncompatibleVersion, details);
         }
-        CallError::TooOldFor(verb) => {
+        CallError::TooOldFor(verb, found) => {
             let since = verb.since().unwrap_or(CniVersion::NEWEST);
+            let found = found.map_or("none".to_owned(), |version| version.to_string());
             let details = format!(
-                "{} came with version {since} of the specification",
+                "{} requires cniVersion {since} or later; found {found}",
                 verb.as_str()
             );
             return (Code::IncompatibleVersion, details);
@@ -139,14 +140,14 @@ fn supported_versions() -> String {
 }
 
 /// The details of a name that is too long.
-const NAME_LIMIT: &str = "names of networks and containers may have 1024 bytes";
+const NAME_LIMIT: &str = "the name of a network or container may have at most 1024 bytes";
 
 /// Says where the value of a key comes from.
 fn who_sets(path: &str, audience: &Audience<'_>) -> String {
     if path.starts_with("ipam") || path == "master" {
         format!("correct {path} in {}", audience.configuration())
     } else {
-        "a container runtime sets it".to_owned()
+        "the container runtime sets this key".to_owned()
     }
 }
 
@@ -164,12 +165,12 @@ pub(super) fn refusal(
     let about_key = |address: &str| who_asks(address, configured, configuration);
     let details = match refusal {
         Refusal::NoSpace { space, .. } if space != LOCAL_SPACE => format!(
-            "ipam.addressSpace is {space:?}, and sources fill {LOCAL_SPACE:?} only: remove ipam.addressSpace from {configuration}{}",
+            "ipam.addressSpace is {space:?}, but sources fill only {LOCAL_SPACE:?}: remove ipam.addressSpace from {configuration}{}",
             audience.check_hint("names the file")
         ),
         Refusal::NoSpace { space, .. } => format!(
             "address space {space:?} is not in the state, and no source has filled it{}",
-            audience.check_hint("looks for the reason")
+            audience.check_hint("finds the reason")
         ),
         Refusal::NoPools { passed_over, .. } if passed_over.is_empty() => format!(
             "the source lists no subnet for any interface of this node: secondary addresses must be assigned to its network interface, and the hardware address must match{}",
@@ -207,11 +208,11 @@ pub(super) fn refusal(
             who_sets_family(*family, configuration)
         ),
         Refusal::NoPool { subnet, known } => format!(
-            "ipam.subnet is {subnet:?}, and the pools are [{}]: correct ipam.subnet in {configuration} ({AZURE_VNET}); `{program} show` tells how full each pool is",
+            "ipam.subnet is {subnet:?}, and the pools are [{}]: correct ipam.subnet in {configuration} ({AZURE_VNET}); `{program} show` says how full each pool is",
             join_first(known)
         ),
         Refusal::AddressNotFound { address } => format!(
-            "{address:?} is in none of the pools that will do; `{program} show` lists them{}",
+            "{address:?} is in no pool that fits; `{program} show` lists them{}",
             about_key(address)
         ),
         Refusal::AddressInUse { address, in_use_by } => {
@@ -224,14 +225,14 @@ pub(super) fn refusal(
                 InUseBy::Unknown => "its holder is not known".to_owned(),
             };
             let about_key = about_key(&address.to_string());
-            format!("{who}; `{program} show {address}` tells all about it{about_key}")
+            format!("{who}; `{program} show {address}` shows its history{about_key}")
         }
         Refusal::AddressInCooldown { address, .. } => format!(
-            "its last pod may still be on its way out; ask again then, for another address, or set ipam.cooldown to 0; `{program} show` with the address tells when it was released{}",
+            "the teardown of its last pod may not be complete: try again then, request another address, or set ipam.cooldown to 0; `{program} show` with the address says when it was released{}",
             about_key(&address.to_string())
         ),
         Refusal::AddressExcluded { address } => format!(
-            "ipam.exclude, in {configuration} or in /etc/azure-vnet-ipam.json, covers it; `{program} show` with the address tells more{}",
+            "ipam.exclude, in {configuration} or in /etc/azure-vnet-ipam.json, covers it; `{program} show` with the address says more{}",
             about_key(&address.to_string())
         ),
         Refusal::Exhausted { pools, listed, .. } if !listed.is_empty() => {
@@ -245,7 +246,7 @@ pub(super) fn refusal(
         }
         Refusal::Exhausted { pools, retried, .. } => exhausted(pools, retried.as_ref(), audience),
         Refusal::Quarantined { .. } => format!(
-            "pods that are just being configured may still take an address; the call may be repeated, and `{program} show` tells how long it takes"
+            "pods that are being configured may already use an address; the call may be repeated, and `{program} show` says how long it takes"
         ),
         Refusal::NoSubnet { .. } => format!(
             "the state of this pool is incomplete, and the source does not list it{}",
@@ -266,7 +267,7 @@ fn who_asks(address: &str, configured: Option<&str>, configuration: &str) -> Str
     });
     if is_configured {
         format!(
-            "; every pod asks for it, as ipam.ipAddress names it: remove ipam.ipAddress from {configuration}"
+            "; every pod requests it, because ipam.ipAddress names it: remove ipam.ipAddress from {configuration}"
         )
     } else {
         String::new()
@@ -276,7 +277,7 @@ fn who_asks(address: &str, configured: Option<&str>, configuration: &str) -> Str
 /// Says which keys ask for a family.
 fn who_sets_family(family: Family, configuration: &str) -> String {
     format!(
-        "correct what asks for {family} in {configuration} (ipam.families, ipam.type, ipam.environment, ipam.ipv6Environment), or have addresses of that family assigned"
+        "correct the key that requests {family} in {configuration} (ipam.families, ipam.type, ipam.environment, ipam.ipv6Environment), or assign addresses of that family"
     )
 }
 
@@ -289,7 +290,7 @@ pub fn exhausted(
     let advice = what_keeps(pools, audience);
     match retried {
         Some(RetriedPod { pod, held }) => format!(
-            "{held} of them for pod {pod}, whose sandbox is tried again and again: find out why it fails, and end the sandboxes that the runtime keeps (`crictl pods`, `crictl rmp -f`); {advice}"
+            "pod {pod} holds {held} of them, because its sandboxes fail again and again: find out why, and remove the sandboxes that the runtime keeps (`crictl pods`, `crictl rmp -f`); {advice}"
         ),
         None => advice,
     }
@@ -308,35 +309,35 @@ fn what_keeps(pools: &[PoolCount], audience: &Audience<'_>) -> String {
     {
         format!(
             "the network interface has no secondary addresses in this subnet; assign some to it in Azure{}",
-            audience.check_hint("tells what the source lists")
+            audience.check_hint("says what the source lists")
         )
     } else if sum(|p| p.on_host) > 0 {
         format!(
-            "addresses that the host has, or has a route to, are not given; was this interface's list of addresses configured on the host itself (cloud-init)? Remove them there{}",
+            "addresses that the host has, or has a route to, are not allocated: remove them from the host, where cloud-init often configures them{}",
             audience.check_hint("names them")
         )
     } else if sum(|p| p.withheld) > 0 {
         format!(
-            "sandboxes that were released still have addresses, as the runtime could not remove them{}; `{program} show` shows who holds the others",
-            audience.check_hint("names them and how to end them")
+            "released sandboxes still have addresses, because the runtime could not remove them{}; `{program} show` says who holds the others",
+            audience.check_hint("names them and how to remove them")
         )
     } else if sum(|p| p.excluded) > 0 {
         format!(
-            "ipam.exclude, in {configuration} or in /etc/azure-vnet-ipam.json, keeps addresses back: correct it there; `{program} show` tells who holds the others"
+            "ipam.exclude, in {configuration} or in /etc/azure-vnet-ipam.json, excludes addresses: correct it there; `{program} show` says who holds the others"
         )
     } else if sum(|p| p.suspect) > 0 {
         let again = AGAIN.as_secs();
         format!(
-            "some holders show no sign of life; they are freed when an ADD finds them so again, {again} s later at the earliest, or by `{program} reclaim --yes`"
+            "some holders show no sign of life; an ADD at least {again} s later frees their addresses if they still show none, and so does `{program} reclaim --yes`"
         )
     } else {
         let leaks = if audience.is_check {
             String::new()
         } else {
-            format!(", and leaked ones are findings of `{program} check`")
+            format!(", and `{program} check` finds leaked ones")
         };
         format!(
-            "every address is held: `{program} show` tells by whom{leaks}; delete pods, or assign more secondary addresses to the network interface in Azure"
+            "every address is held: `{program} show` says by whom{leaks}; delete pods, or assign more secondary addresses to the network interface in Azure"
         )
     }
 }

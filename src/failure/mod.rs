@@ -216,15 +216,15 @@ impl Failure {
             Failure::NotReady(why) => (
                 Code::NotAvailable,
                 format!("ADDs cannot be served: {why}"),
-                format!("`{program} check` looks for the reason, and says what to do"),
+                format!("`{program} check` says why, and what to do"),
             ),
             Failure::Output { error, fate } => {
                 let msg = format!("cannot write the result to stdout: {}", io_reason(error));
                 let details = match fate {
-                    Fate::Released => "the address was given back",
+                    Fate::Released => "the address is free again",
                     Fate::HeldBefore => "the attachment holds what it held before",
                     Fate::StillHeld => {
-                        "the address could not be given back, and is held until the DEL"
+                        "the address could not be released, and is held until the DEL"
                     }
                 };
                 (Code::Io, msg, details.to_owned())
@@ -252,7 +252,7 @@ fn lock_error(error: &LockError, audience: &Audience<'_>) -> (Code, String, Stri
             let details = format!(
                 "the lock is on {}; the call may be repeated{}",
                 path.display(),
-                audience.check_hint("tells whether that takes too long")
+                audience.check_hint("says whether that takes too long")
             );
             let msg = format!("{error}: {holder} holds it");
             (Code::TryAgain, msg, details)
@@ -265,7 +265,7 @@ fn lock_error(error: &LockError, audience: &Audience<'_>) -> (Code, String, Stri
             (Code::Io, error.to_string(), details)
         }
         LockError::Removed { .. } => {
-            let details = "another call may have decided on the same state, so this one counts for nothing; the call may be repeated";
+            let details = "another call may have changed the same state, so the result of this one is void; the call may be repeated";
             (Code::TryAgain, error.to_string(), details.to_owned())
         }
     }

@@ -120,7 +120,7 @@ pub enum Refusal {
     },
     /// The state is being rebuilt, and it is not known yet which addresses are free.
     #[error(
-        "{}: the state is being rebuilt, and for {} s more only known addresses are given", ADDRESS_STAGE, left.as_millis().div_ceil(1000)
+        "{}: the state is being rebuilt; retry in {} s", ADDRESS_STAGE, left.as_millis().div_ceil(1000)
     )]
     Quarantined {
         /// The time left.

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::evidence::{EvidenceList, Existence, Place, Routes};
-use super::{EvidenceIndex, Held, Holder, Moment};
+use super::{EvidenceIndex, Held, Holder, Moment, format_age};
 
 /// Younger records may belong to an ADD that has not finished.
 pub const GRACE: Duration = Duration::from_secs(15 * 60);
@@ -61,7 +61,7 @@ pub enum Reason {
     #[error("{0} of the same pod is configured, or the host has a route to it")]
     OtherAddress(IpAddr),
     /// The look at the kernel was not complete.
-    #[error("not every network namespace could be looked into: {0}")]
+    #[error("not every network namespace could be examined: {0}")]
     Incomplete(String),
     /// A list, or a part of it that may be about the holder, cannot be read.
     #[error("{0} cannot be read: {1}")]
@@ -70,16 +70,16 @@ pub enum Reason {
     #[error("its holder has no sandbox, so only its DEL or an operator frees the address")]
     Kept,
     /// It is younger than [`GRACE`].
-    #[error("it is only {} s old", .0.as_secs())]
+    #[error("its ADD was only {} ago", format_age(*.0))]
     Young(Duration),
     /// No snapshot found it without evidence before, or only one a moment ago.
-    #[error("it must be found so again after {} s", AGAIN.as_secs())]
+    #[error("it needs a second check at least {} s later", AGAIN.as_secs())]
     FirstLook,
     /// There is no evidence for it.
-    #[error("no trace of it anywhere, and it is {} s old", .0.as_secs())]
+    #[error("no sign of life; held for {}", format_age(*.0))]
     NoEvidence(Duration),
     /// There is no evidence for it, and the runtime has replaced it.
-    #[error("no trace of it anywhere, and a newer sandbox of its pod has replaced it")]
+    #[error("no sign of life, and a newer sandbox of its pod has replaced it")]
     Replaced,
 }
 

@@ -39,6 +39,6 @@ pub use merge::{Inventory, ListedPool, Merged, Reserved};
 pub use model::{Family, Ipam, Pool, Space, Subnet};
 pub use order::{are_in_order, by_text};
 pub use reclaim::{Candidate, Judged, Stale};
-pub use record::{Free, Held, Moment, Record, Tombstone, Usage};
+pub use record::{Free, Held, Moment, Record, Tombstone, Usage, format_age};
 pub use release::{Freed, Hint};
 pub use wanted::{PoolSelector, Wanted, WantedAddress};

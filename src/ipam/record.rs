@@ -25,6 +25,18 @@ impl Moment {
     }
 }
 
+/// Formats a duration: `42s`, `12m`, `3h12m`, `4d2h`.
+pub fn format_age(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m"),
+        (0, _, _) => format!("{hours}h{}m", minutes % 60),
+        (_, _, _) => format!("{days}d{}h", hours % 24),
+    }
+}
+
 /// One address of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {

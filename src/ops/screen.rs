@@ -1,12 +1,12 @@
 //! The layout of text output: width, colours, paragraphs and tables.
 
 use std::io::IsTerminal;
-use std::time::Duration;
 
 use rustix::stdio::stdout;
 use rustix::termios::tcgetwinsize;
 
 use crate::host::{Timestamp, alters_terminal};
+pub use crate::ipam::format_age;
 
 /// The output device of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,18 +178,6 @@ pub fn replace_control(text: &str) -> String {
         .collect()
 }
 
-/// Formats a duration: `42s`, `12m`, `3h12m`, `4d2h`.
-pub fn format_age(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m"),
-        (0, _, _) => format!("{hours}h{}m", minutes % 60),
-        (_, _, _) => format!("{days}d{}h", hours % 24),
-    }
-}
-
 /// Returns the seconds east of UTC at a time on screens, which are local. Unit tests compare screens with fixtures, so theirs must not
 /// depend on the machine.
 pub fn screen_offset(time: Timestamp) -> i32 {
@@ -245,6 +233,7 @@ pub fn join_first(items: impl IntoIterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const NARROW: Screen = Screen {
         width: Some(40),

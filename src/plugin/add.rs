@@ -62,7 +62,7 @@ pub fn allocate(
     };
     let Decision { granted, actions } = decision;
     if known.answer.is_none() {
-        debug!(target: "ipam", "the source is not asked: an answer or a failure of it is recent enough.");
+        debug!(target: "ipam", "the source is not queried: its last answer or failure is recent enough.");
     }
     log_actions(&actions);
     record.refresh_failed = known.has_failed || actions.iter().any(Action::is_rejection);

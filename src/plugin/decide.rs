@@ -174,7 +174,7 @@ fn unusable(answer: &FreshAnswer) -> Option<String> {
 }
 
 fn not_fresh(why: &str) -> String {
-    format!("the list of addresses is not fresh: {why}")
+    format!("the list of addresses is old: {why}")
 }
 
 /// The error for an answer that would remove all pools (difference D6).
@@ -647,7 +647,7 @@ mod tests {
         };
         assert_eq!(
             source.as_deref(),
-            Some("the list of addresses is not fresh: it does not answer")
+            Some("the list of addresses is old: it does not answer")
         );
     }
 

@@ -202,7 +202,7 @@ impl Look {
         let kernel = &evidence.kernel;
         info!(
             target: "ipam",
-            "looked at the node in {}: {} network namespaces with {} addresses{}.",
+            "scanned the node in {}: {} network namespaces with {} addresses{}.",
             Milliseconds(context.now().since(began)),
             kernel.namespaces.len(),
             kernel.configured.len(),

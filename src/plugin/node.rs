@@ -62,7 +62,7 @@ pub trait Node: Files + Host {
 impl Host for Paths {
     fn has(&self, address: IpAddr) -> bool {
         host_has(self, address).unwrap_or_else(|e| {
-            warn!(target: "ipam", "the kernel does not tell whether the host has {address}: {}.", io_reason(&e));
+            warn!(target: "ipam", "the kernel does not say whether the host has {address}: {}.", io_reason(&e));
             false
         })
     }

@@ -185,7 +185,7 @@ pub(crate) fn log_actions(actions: &[Action]) {
                 warn!(target: "ipam", "Source refresh failed, err:{why}; the stored pools stay for now.");
             }
             Action::Overtaken => {
-                info!(target: "ipam", "a newer answer of the source is in the state already.");
+                info!(target: "ipam", "the state already has a newer answer of the source.");
             }
             Action::Reconciled(condition, found) => log_reconciled(condition, found),
             Action::FreedAfterReboot(freed) => {
@@ -249,7 +249,7 @@ fn log_verdicts(judged: &[Judged]) {
                 warn!(target: "ipam", "{address} is reclaimed from container {container}, pod {pod}: {reasons}.");
             }
             Verdict::Suspect | Verdict::Undecided => {
-                info!(target: "ipam", "{address} of container {container}, pod {pod}, is left alone: {reasons}.");
+                info!(target: "ipam", "{address} of container {container}, pod {pod}, stays held: {reasons}.");
             }
             Verdict::Alive => {}
         }

@@ -109,7 +109,7 @@ pub enum LockError {
         source: io::Error,
     },
     /// The lock file was removed while this call held it. Another call may have decided on the same state, so this one counts for nothing.
-    #[error("the lock on the state was lost: {} was removed or replaced meanwhile", path.display())]
+    #[error("the lock on the state was lost: {} was removed or replaced during the call", path.display())]
     Removed {
         /// The lock file.
         path: PathBuf,

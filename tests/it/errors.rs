@@ -201,12 +201,12 @@ fn collect_node_errors(found: &mut Vec<(i64, String)>) {
     assert_eq!(node.leftover_files(), [""; 0], "a CHECK sets nothing aside");
     expect(
         "ADD",
-        "11 Failed to allocate address: the state is being rebuilt, and for ",
+        "11 Failed to allocate address: the state is being rebuilt; retry in ",
     );
     fs::write(&path, good).unwrap();
     expect(
         "ADD",
-        "11 Failed to allocate address: the state is being rebuilt, and for ",
+        "11 Failed to allocate address: the state is being rebuilt; retry in ",
     );
     let (node, _wire) = Node::with_wire("full", Reply::Xml(xml([5])));
     found.push(node.call("ADD", "c1").run_in_shell("\"$0\" </").error());

@@ -202,8 +202,8 @@ fn check_names_what_its_container_does_not_mount() {
     let conf = json!({ "cniVersion": "1.0.0", "name": "azure", "type": "azure-vnet-ipamv6", "ipam": ipam });
     node.put("/etc/cni/net.d/1.conf", conf.to_string());
     node.put("/proc/sys/kernel/hostname", "node-1\n");
-    node.put("/proc/self/ns/mnt", "");
-    node.put("/proc/1/ns/mnt", "");
+    node.put("/proc/self/mountinfo", "2 1 0:1 / / rw - tmpfs tmpfs rw\n");
+    node.put("/proc/1/mountinfo", "1 0 0:1 / / rw - tmpfs tmpfs rw\n");
     let path = node.path("/var/lib/kubelet/kubeconfig");
     let path = path.to_str().unwrap();
     let not_seen = json!(format!("{path}, which this container does not mount"));

@@ -22,7 +22,7 @@ fn closed_stdout_takes_no_address() {
             .run_in_shell(&format!("\"$0\" {redirect}"));
         assert_eq!(add.exit, Some(1), "{redirect}: {add:?}");
         assert_eq!(node.state()["IPAM"]["AddressSpaces"], before, "{redirect}");
-        for words in ["was given back", "10.224.0.6/16 is released again"] {
+        for words in ["is free again", "10.224.0.6/16 is released again"] {
             assert!(node.log().contains(words), "{redirect}: {words}");
         }
         let again = node
@@ -149,7 +149,7 @@ fn a_value_of_the_source_that_cannot_be_used_is_named() {
         let details = refused.json()["details"].as_str().unwrap().to_owned();
         assert!(details.contains(why), "{details}");
         assert!(
-            details.starts_with("the list of addresses is not fresh: "),
+            details.starts_with("the list of addresses is old: "),
             "{details}"
         );
     }

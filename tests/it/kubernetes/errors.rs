@@ -20,7 +20,7 @@ fn assert_told(outcome: &Outcome, what: &str, remedy: &str) {
     let no_pool = "Failed to allocate pool: Invalid address space";
     assert_eq!((code, msg.as_str()), (100, no_pool), "{outcome:?}");
     let details = outcome.json()["details"].as_str().unwrap().to_owned();
-    let told = details.split_once("the list of addresses is not fresh: Kubernetes node");
+    let told = details.split_once("the list of addresses is old: Kubernetes node");
     let (_, told) = told.unwrap_or_else(|| panic!("{details}"));
     let (happened, to_do) = told.split_once("; ").unwrap();
     assert!(told.contains(what), "{what:?} is not in {told}");
