@@ -180,7 +180,7 @@ fn exhausted_pool_reclaims_only_dead_addresses() {
     let log = pods.node.log();
     assert!(
         log.contains(&format!(
-            "{one} is reclaimed from container one, pod -: no trace of it anywhere"
+            "{one} is reclaimed from container one, pod -: no sign of life"
         )),
         "{log}"
     );
