@@ -336,7 +336,7 @@ fn what_keeps(pools: &[PoolCount], audience: &Audience<'_>) -> String {
             format!(", and leaked ones are findings of `{program} check`")
         };
         format!(
-            "every address is held: `{program} show` tells by whom{leaks}; delete pods, or assign more secondary addresses to the network interface in Azure"
+            "every address is held: `{program} show` tells by whom{leaks}; delete pods, or assign more secondary addresses to the network interface in Azure; so that the node gets no more pods than addresses, lower kubelet's --max-pods"
         )
     }
 }
