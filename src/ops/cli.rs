@@ -1,7 +1,7 @@
 //! The command line of an operator: commands, their arguments and their help.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -62,6 +62,19 @@ pub enum Command {
     /// Print the version, commit, target and features
     #[command(after_help = help::VERSION)]
     Version(OutputFormat),
+}
+
+impl Command {
+    /// The folder of the plugins that was typed.
+    pub fn plugin_folder(&self) -> Option<&Path> {
+        match self {
+            Command::Check(args) => args.dir.as_deref(),
+            Command::NodeLoop(args) => args.dir.as_deref(),
+            Command::Install(args) => args.dir.as_deref(),
+            Command::Uninstall(args) => args.dir.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 /// The arguments of `show`.

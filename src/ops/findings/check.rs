@@ -52,7 +52,7 @@ pub struct CheckReport {
 /// # Errors
 /// The report cannot be printed as JSON.
 pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError> {
-    let inspection = Inspection::gather(node, args.dir.as_deref());
+    let inspection = Inspection::gather(node);
     let mut report = CheckReport::new(node, &inspection);
     if let Some(least) = args.severity {
         report.findings.retain(|finding| finding.severity <= least);
