@@ -13,13 +13,14 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::geteuid;
 use serde::Serialize;
 use tracing::warn;
 
 use super::cli::{InstallArgs, UninstallArgs};
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, OutputFormat, describe_operator, start_log};
+use super::outcome::{
+    CommandError, CommandOutput, OutputFormat, describe_operator, needs_root, start_log,
+};
 use super::probe::ask_version;
 use super::version::LINE;
 use crate::cni::{NAME, NAME_V6};
@@ -321,7 +322,7 @@ impl Installation {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                     "--dir must name the folder in which the runtime looks for plugins".to_owned()
                 }
-                io::ErrorKind::PermissionDenied if !geteuid().is_root() => SUDO_REMEDY.to_owned(),
+                _ if needs_root(&error) => SUDO_REMEDY.to_owned(),
                 _ => format!(
                     "`ls -la {folder}; df -h {folder}; findmnt -T {path}; lsattr -d {path}` shows the usual causes"
                 ),

@@ -1,7 +1,6 @@
 //! `check`: the health of this node as one list of findings, the worst first.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
 use crate::ops::held::held_records;
 use crate::ops::node::{Node, Now};
 use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
-use crate::ops::outcome::{CommandError, CommandOutput};
+use crate::ops::outcome::{CommandError, CommandOutput, needs_root};
 use crate::ops::screen::{Screen, Tint, first_few, format_age, join_first, pluralize};
 use crate::plugin::Trial;
 use crate::state::{FORMAT, LockError, WAIT, lock_obstacle};
@@ -559,8 +558,7 @@ fn predict_one(
             if let Failure::Refused { refusal, .. } = &failure {
                 add.waits = matches!(refusal, Refusal::Quarantined { .. });
             } else if let Failure::Store { error, .. } = &failure
-                && error.source.kind() == io::ErrorKind::PermissionDenied
-                && !geteuid().is_root()
+                && needs_root(&error.source)
             {
                 add.set_unknown(WITHOUT_ROOT.to_owned());
             }
