@@ -67,13 +67,14 @@ pub enum Command {
 impl Command {
     /// The folder of the plugins that was typed.
     pub fn plugin_folder(&self) -> Option<&Path> {
-        match self {
-            Command::Check(args) => args.dir.as_deref(),
-            Command::NodeLoop(args) => args.dir.as_deref(),
-            Command::Install(args) => args.dir.as_deref(),
-            Command::Uninstall(args) => args.dir.as_deref(),
-            _ => None,
-        }
+        let folder = match self {
+            Command::Check(args) => &args.folder,
+            Command::NodeLoop(args) => &args.folder,
+            Command::Install(args) => &args.folder,
+            Command::Uninstall(args) => &args.folder,
+            _ => return None,
+        };
+        folder.dir.as_deref()
     }
 }
 
@@ -157,9 +158,8 @@ pub struct CheckArgs {
     /// Print nothing; the exit status tells
     #[arg(long, conflicts_with = "all")]
     pub quiet: bool,
-    /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderArgs,
     #[command(flatten)]
     pub format: OutputFormat,
 }
@@ -196,6 +196,14 @@ pub struct ReleaseArgs {
     pub format: OutputFormat,
 }
 
+/// Where a command looks for plugins.
+#[derive(Debug, Args)]
+pub struct FolderArgs {
+    /// Folder of the plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
 /// The arguments of a command that writes a document.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
@@ -207,9 +215,8 @@ pub struct OutputArgs {
 /// The arguments of `install`.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
-    /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderArgs,
     /// azure-vnet-ipam or azure-vnet-ipamv6 [default: its own]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub name: Option<PluginName>,
@@ -226,9 +233,8 @@ pub struct InstallArgs {
 /// The arguments of `uninstall`.
 #[derive(Debug, Args)]
 pub struct UninstallArgs {
-    /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderArgs,
     /// azure-vnet-ipam or azure-vnet-ipamv6 [default: both]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub name: Option<PluginName>,
@@ -272,9 +278,8 @@ pub struct NodeLoopArgs {
     /// Time between two checks
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds())]
     pub check_interval: u64,
-    /// Their folder [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderArgs,
     /// Watched plugins, as A,B [default: its own]
     #[arg(
         long,
