@@ -7,12 +7,18 @@ use std::path::{Path, PathBuf};
 pub struct Paths {
     root: Option<PathBuf>,
     name: &'static str,
+    /// The folder in which runtimes look for plugins, if an operator named one.
+    plugin_folder: Option<PathBuf>,
 }
 
 impl Paths {
     /// Creates the paths of the plugin `name`. With a `root`, all of them are below that folder.
     pub fn new(root: Option<PathBuf>, name: &'static str) -> Self {
-        Paths { root, name }
+        Paths {
+            root,
+            name,
+            plugin_folder: None,
+        }
     }
 
     /// Returns the name that the plugin was started by, which is part of the names of its files.
@@ -23,8 +29,16 @@ impl Paths {
     /// Returns the paths of the plugin with another name on the same node.
     pub fn of_plugin(&self, name: &'static str) -> Paths {
         Paths {
-            root: self.root.clone(),
             name,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the same paths with another folder of plugins, which is used as it was typed, not below the root.
+    pub fn with_plugin_folder(&self, folder: Option<&Path>) -> Paths {
+        Paths {
+            plugin_folder: folder.map(Path::to_owned),
+            ..self.clone()
         }
     }
 
@@ -158,9 +172,15 @@ impl Paths {
         self.under_root(&format!("/sys/class/net/{link}/device"))
     }
 
-    /// The folder in which runtimes look for plugins.
+    /// The folder in which runtimes look for plugins: the one that an operator named, or the usual one.
     pub fn plugin_folder(&self) -> PathBuf {
-        self.under_root("/opt/cni/bin")
+        let usual = || self.under_root("/opt/cni/bin");
+        self.plugin_folder.clone().unwrap_or_else(usual)
+    }
+
+    /// Whether an operator named the folder in which runtimes look for plugins.
+    pub fn has_named_plugin_folder(&self) -> bool {
+        self.plugin_folder.is_some()
     }
 
     /// The executable of this process, even if it was removed since. It is never below the root,

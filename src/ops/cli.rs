@@ -1,7 +1,7 @@
 //! The command line of an operator: commands, their arguments and their help.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -62,6 +62,20 @@ pub enum Command {
     /// Print the version, commit, target and features
     #[command(after_help = help::VERSION)]
     Version(OutputFormat),
+}
+
+impl Command {
+    /// The folder of the plugins that was typed.
+    pub fn plugin_folder(&self) -> Option<&Path> {
+        let folder = match self {
+            Command::Check(args) => &args.folder,
+            Command::NodeLoop(args) => &args.folder,
+            Command::Install(args) => &args.folder,
+            Command::Uninstall(args) => &args.folder,
+            _ => return None,
+        };
+        folder.dir.as_deref()
+    }
 }
 
 /// The arguments of `show`.
@@ -144,9 +158,8 @@ pub struct CheckArgs {
     /// Print nothing; the exit status tells
     #[arg(long, conflicts_with = "all")]
     pub quiet: bool,
-    /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderArgs,
     #[command(flatten)]
     pub format: OutputFormat,
 }
@@ -183,6 +196,14 @@ pub struct ReleaseArgs {
     pub format: OutputFormat,
 }
 
+/// Where a command looks for plugins.
+#[derive(Debug, Args)]
+pub struct FolderArgs {
+    /// Folder of the plugins [default: /opt/cni/bin]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
 /// The arguments of a command that writes a document.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
@@ -194,9 +215,8 @@ pub struct OutputArgs {
 /// The arguments of `install`.
 #[derive(Debug, Args)]
 pub struct InstallArgs {
-    /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderArgs,
     /// azure-vnet-ipam or azure-vnet-ipamv6 [default: its own]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub name: Option<PluginName>,
@@ -213,9 +233,8 @@ pub struct InstallArgs {
 /// The arguments of `uninstall`.
 #[derive(Debug, Args)]
 pub struct UninstallArgs {
-    /// The folder of the plugins [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderArgs,
     /// azure-vnet-ipam or azure-vnet-ipamv6 [default: both]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub name: Option<PluginName>,
@@ -259,9 +278,8 @@ pub struct NodeLoopArgs {
     /// Time between two checks
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = seconds())]
     pub check_interval: u64,
-    /// Their folder [default: /opt/cni/bin]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderArgs,
     /// Watched plugins, as A,B [default: its own]
     #[arg(
         long,

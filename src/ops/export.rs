@@ -49,7 +49,7 @@ struct ExportReport {
 
 /// Runs the command.
 pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError> {
-    let inspection = Inspection::gather(node, None);
+    let inspection = Inspection::gather(node);
     inspection.state.require_permission()?;
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
     let History { records, totals } = node.history()?;

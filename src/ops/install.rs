@@ -13,18 +13,19 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::geteuid;
 use serde::Serialize;
 use tracing::warn;
 
 use super::cli::{InstallArgs, UninstallArgs};
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, OutputFormat, describe_operator, start_log};
+use super::outcome::{
+    CommandError, CommandOutput, OutputFormat, describe_operator, needs_root, start_log,
+};
 use super::probe::ask_version;
 use super::version::LINE;
 use crate::cni::{NAME, NAME_V6};
 use crate::failure::SUDO_REMEDY;
-use crate::host::{LockOutcome, create_new, io_reason, lock_folder, open};
+use crate::host::{LockOutcome, Paths, create_new, io_reason, lock_folder, open};
 use crate::log;
 
 /// The most that another `install` takes: two calls of VERSION that do not end, on a slow disk.
@@ -56,7 +57,7 @@ struct Report<'a> {
 /// The system refuses something. The plugin is what it was then.
 pub fn run(node: &Node, args: &InstallArgs) -> Result<CommandOutput, CommandError> {
     let name = args.name.map_or(node.paths().name(), |name| name.as_str());
-    let installation = Installation::new(node, args.dir.as_deref(), name);
+    let installation = Installation::new(&node.paths().of_plugin(name));
     let outcome = if args.verify {
         installation.verify(node)?
     } else {
@@ -77,7 +78,7 @@ pub fn run_uninstall(node: &Node, args: &UninstallArgs) -> Result<CommandOutput,
     };
     let mut outcomes: Vec<Outcome> = Vec::new();
     for name in names {
-        let installation = Installation::new(node, args.dir.as_deref(), name);
+        let installation = Installation::new(&node.paths().of_plugin(name));
         match installation.uninstall(node, args.force) {
             Ok(outcome) => outcomes.push(outcome),
             // An error would hide what was done already.
@@ -116,9 +117,9 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// The plugin `name` in the folder that was typed, or in the usual one.
-    pub fn new(node: &Node, dir: Option<&Path>, name: &'static str) -> Installation {
-        let folder = dir.map_or_else(|| node.paths().plugin_folder(), Path::to_owned);
+    /// The plugin of these paths.
+    pub fn new(paths: &Paths) -> Installation {
+        let (folder, name) = (paths.plugin_folder(), paths.name());
         Installation {
             path: folder.join(name),
             kept: folder.join(format!("{name}.orig")),
@@ -321,7 +322,7 @@ impl Installation {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                     "--dir must name the folder in which the runtime looks for plugins".to_owned()
                 }
-                io::ErrorKind::PermissionDenied if !geteuid().is_root() => SUDO_REMEDY.to_owned(),
+                _ if needs_root(&error) => SUDO_REMEDY.to_owned(),
                 _ => format!(
                     "`ls -la {folder}; df -h {folder}; findmnt -T {path}; lsattr -d {path}` shows the usual causes"
                 ),

@@ -65,7 +65,8 @@ pub fn main(args: &[OsString], paths: &Paths, started: Moment) -> u8 {
         Ok(parsed) => parsed,
         Err(error) => return print_help_or_usage_error(&error),
     };
-    match run(&command, &Node::here(paths, started)) {
+    let paths = paths.with_plugin_folder(command.plugin_folder());
+    match run(&command, &Node::here(&paths, started)) {
         Ok(output) => print(&output.text, output.status),
         Err(CommandError(reason)) => {
             stdio::eprint(&format!("{program} {name}: {reason}\n"));
@@ -89,7 +90,7 @@ pub fn check_text(root: PathBuf) -> String {
     let paths = Paths::new(Some(root), crate::NAME);
     let mut node = Node::here(&paths, boot_now());
     node.screen = node.screen.bounded();
-    let report = CheckReport::new(&node, &Inspection::gather(&node, None));
+    let report = CheckReport::new(&node, &Inspection::gather(&node));
     report.print(&node.screen, &node.program, true)
 }
 

@@ -65,7 +65,6 @@ struct NodeLoop<'a> {
 /// What is kept of a plugin.
 struct Watched {
     paths: Paths,
-    installation: Installation,
     /// Whether the installed plugin is this executable; `None` while the node does not use it.
     matches: Option<bool>,
     last_check: Option<CheckReport>,
@@ -83,14 +82,12 @@ impl Watched {
 
 impl<'a> NodeLoop<'a> {
     fn new(paths: &Paths, args: &'a NodeLoopArgs) -> NodeLoop<'a> {
-        let node = Node::here(paths, boot_now());
         let mut names: BTreeSet<_> = args.names.iter().map(|name| name.as_str()).collect();
         if names.is_empty() {
             names.insert(paths.name());
         }
         let watched = |name| Watched {
             paths: paths.of_plugin(name),
-            installation: Installation::new(&node, args.dir.as_deref(), name),
             matches: None,
             last_check: None,
         };
@@ -119,8 +116,7 @@ impl<'a> NodeLoop<'a> {
                 if self.args.reclaim && plugin.matches.is_some() {
                     problem = problem.or(reclaim::reclaim_dead(&node).err().map(|e| e.0));
                 }
-                let dir = self.args.dir.as_deref();
-                let check = |_| CheckReport::new(&node, &Inspection::gather(&node, dir));
+                let check = |_| CheckReport::new(&node, &Inspection::gather(&node));
                 plugin.last_check = plugin.matches.map(check);
             }
             self.reported.step("reclaim", &problem);
@@ -140,13 +136,14 @@ impl<'a> NodeLoop<'a> {
             if !NodeConfig::read(&plugin.paths).is_in_use(&plugin.paths) {
                 continue;
             }
-            let found = plugin.installation.replaced_by(&node);
+            let installation = Installation::new(&plugin.paths);
+            let found = installation.replaced_by(&node);
             let is_replaced = matches!(found, Ok(Some(_)));
             let mut problem = text(found);
             self.reported.step(name, &problem);
             if is_replaced && self.args.reinstall {
                 // What was put right is worth a line each time, so that it is one failure that changed and one that ended.
-                let refused = text(plugin.installation.reinstall(&node));
+                let refused = text(installation.reinstall(&node));
                 problem = refused.map(|why| format!("not installed again: {why}"));
                 self.reported.step(name, &problem);
             }

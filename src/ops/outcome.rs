@@ -138,14 +138,18 @@ impl CommandError {
     }
 }
 
-/// Adds a remedy if only root has the permission. Root needs no sudo.
+/// Adds a remedy if only root has the permission.
 fn with_sudo_hint(text: String, error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::PermissionDenied if !geteuid().is_root() => {
-            format!("{text}; {SUDO_REMEDY}")
-        }
-        _ => text,
+    if needs_root(error) {
+        format!("{text}; {SUDO_REMEDY}")
+    } else {
+        text
     }
+}
+
+/// Whether the system refuses something to this user that root may do.
+pub fn needs_root(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::PermissionDenied && !geteuid().is_root()
 }
 
 /// Parses an address that was typed.

@@ -42,7 +42,7 @@ const NOW: Now = Now {
     wall: 1_795_208_979,
 };
 
-fn ago(seconds: u64) -> Moment {
+pub fn ago(seconds: u64) -> Moment {
     Moment(NOW.boot.0 - seconds * SECOND)
 }
 
@@ -228,7 +228,7 @@ fn state(change: impl Fn(&mut State)) -> StateReport {
     StateReport::new("/var/run/azure-vnet-ipam.json".into(), &state, NOW.boot)
 }
 
-fn fine() -> StateReport {
+pub fn fine() -> StateReport {
     state(|_| {})
 }
 
@@ -247,7 +247,12 @@ fn corrupt() -> StateReport {
     })
 }
 
-fn show(ipam: &Ipam, evidence: &Evidence, state: StateReport, source: SourceReport) -> ShowReport {
+pub fn show(
+    ipam: &Ipam,
+    evidence: &Evidence,
+    state: StateReport,
+    source: SourceReport,
+) -> ShowReport {
     let counts = ipam.counts(
         &Taken::default(),
         Duration::from_secs(30),
@@ -259,7 +264,7 @@ fn show(ipam: &Ipam, evidence: &Evidence, state: StateReport, source: SourceRepo
     report
 }
 
-fn answered() -> SourceReport {
+pub fn answered() -> SourceReport {
     SourceReport {
         name: Some("wire server".into()),
         answered_seconds: Some(12),
@@ -289,19 +294,34 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
         entries: (0..60).map(on_host).filter(is_on_host).collect(),
         ..HostAddresses::default()
     };
+    let mut findings = find(ipam, evidence, &host, &BTreeMap::new());
+    findings.extend(more);
+    report(findings, ipam)
+}
+
+/// The findings about records, where these holders released the addresses that are withheld.
+pub fn find(
+    ipam: &Ipam,
+    evidence: &Evidence,
+    host: &HostAddresses,
+    withheld: &BTreeMap<IpAddr, Holder>,
+) -> Vec<Finding> {
     let view = NodeView {
         evidence,
-        host: &host,
-        withheld: &BTreeSet::new(),
-        last_holders: &BTreeMap::new(),
+        host,
+        withheld: &withheld.keys().copied().collect(),
+        last_holders: withheld,
         networks: &BTreeSet::from(["azure".to_owned()]),
         now: &NOW,
         program: NAME,
         state: "/var/run/azure-vnet-ipam.json".into(),
         lock: "/var/run/azure-vnet/azure-vnet-ipam.lock".into(),
     };
-    let mut findings = records::findings((&BTreeSet::new(), ipam), &view);
-    findings.extend(more);
+    records::findings((&BTreeSet::new(), ipam), &view)
+}
+
+/// The report of a node with these findings, on which an ADD succeeds.
+pub fn report(findings: Vec<Finding>, ipam: &Ipam) -> CheckReport {
     let add = Prediction {
         succeeds: Some(true),
         ..Prediction::default()

@@ -1,7 +1,6 @@
 //! `check`: the health of this node as one list of findings, the worst first.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
 use crate::ops::held::held_records;
 use crate::ops::node::{Node, Now};
 use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
-use crate::ops::outcome::{CommandError, CommandOutput};
+use crate::ops::outcome::{CommandError, CommandOutput, needs_root};
 use crate::ops::screen::{Screen, Tint, first_few, format_age, join_first, pluralize};
 use crate::plugin::Trial;
 use crate::state::{FORMAT, LockError, WAIT, lock_obstacle};
@@ -52,7 +51,7 @@ pub struct CheckReport {
 /// # Errors
 /// The report cannot be printed as JSON.
 pub fn run(node: &Node, args: &CheckArgs) -> Result<CommandOutput, CommandError> {
-    let inspection = Inspection::gather(node, args.dir.as_deref());
+    let inspection = Inspection::gather(node);
     let mut report = CheckReport::new(node, &inspection);
     if let Some(least) = args.severity {
         report.findings.retain(|finding| finding.severity <= least);
@@ -559,8 +558,7 @@ fn predict_one(
             if let Failure::Refused { refusal, .. } = &failure {
                 add.waits = matches!(refusal, Refusal::Quarantined { .. });
             } else if let Failure::Store { error, .. } = &failure
-                && error.source.kind() == io::ErrorKind::PermissionDenied
-                && !geteuid().is_root()
+                && needs_root(&error.source)
             {
                 add.set_unknown(WITHOUT_ROOT.to_owned());
             }

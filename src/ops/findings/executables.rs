@@ -38,41 +38,31 @@ struct Executable {
     is_replaced: bool,
 }
 
-/// How `check` names this program and its folder in commands.
-#[derive(Debug)]
-struct Commands<'a> {
-    node: &'a Node,
-    folder: &'a Path,
-}
-
-impl Commands<'_> {
-    /// The command that puts this program into its place.
-    fn install(&self, options: &str) -> String {
-        let program = self.node.program_as_root();
-        let dir = if self.folder == self.node.paths().plugin_folder() {
-            String::new()
-        } else {
-            format!(" --dir {}", self.folder.display())
-        };
-        format!("{program} install{dir}{options}")
-    }
+/// The command that puts this program into its place.
+fn install_command(node: &Node, options: &str) -> String {
+    let program = node.program_as_root();
+    let dir = if node.paths().has_named_plugin_folder() {
+        format!(" --dir {}", node.paths().plugin_folder().display())
+    } else {
+        String::new()
+    };
+    format!("{program} install{dir}{options}")
 }
 
 impl Executables {
     /// Looks at the executables in the folder, and calls each with VERSION, which changes nothing.
-    pub fn look(node: &Node, folder: PathBuf, config: &NodeConfig) -> Executables {
+    pub fn look(node: &Node, config: &NodeConfig) -> Executables {
         let mut executables = Executables {
-            folder,
+            folder: node.paths().plugin_folder(),
             ..Executables::default()
         };
         let folder = &executables.folder;
-        let commands = Commands { node, folder };
         for (file, plugin) in config.ours(node.paths().name()) {
             let ours = our_kind(plugin);
             let kinds = file.plugins.iter().map(Plugin::kind).chain([ours]);
             for kind in kinds.filter(|kind| !kind.is_empty() && !kind.contains('/')) {
                 let path = folder.join(kind);
-                let examined = || Executable::examine(&path, kind == ours, &commands);
+                let examined = || Executable::examine(&path, kind == ours, node);
                 let entry = executables.found.entry(kind.to_owned());
                 entry.or_insert_with(examined);
             }
@@ -172,28 +162,28 @@ impl Executable {
         }
     }
 
-    fn examine(path: &Path, is_ours: bool, commands: &Commands<'_>) -> Executable {
+    fn examine(path: &Path, is_ours: bool, node: &Node) -> Executable {
         let shown = path.display();
-        if let Some(finding) = unusable_file(path, is_ours, commands) {
+        if let Some(finding) = unusable_file(path, is_ours, node) {
             return Executable::new(finding.about(&shown));
         }
         match ask_version(path) {
             Ok(versions) => Executable {
                 versions,
-                ..Executable::answering(path, is_ours, commands)
+                ..Executable::answering(path, is_ours, node)
             },
             Err(error) => {
-                let finding = unanswering(path, &error, is_ours, commands);
+                let finding = unanswering(path, &error, is_ours, node);
                 Executable::new(finding.about(&shown))
             }
         }
     }
 
     /// Judges a file that answers as a CNI plugin.
-    fn answering(path: &Path, is_ours: bool, commands: &Commands<'_>) -> Executable {
+    fn answering(path: &Path, is_ours: bool, node: &Node) -> Executable {
         let shown = path.display();
         if is_ours {
-            let looked = install::look(path, &commands.node.paths().own_executable());
+            let looked = install::look(path, &node.paths().own_executable());
             if let Ok((Kind::Other, found)) = looked {
                 let text = format_args!(
                     "{shown} is another plugin, so this program does not know what an ADD comes to"
@@ -202,7 +192,7 @@ impl Executable {
                 let finding = Finding::warning(KIND, &text, &remedy)
                     .about(&shown)
                     .with_evidence(vec![format!("there is {found}")])
-                    .with_commands([commands.install("")]);
+                    .with_commands([install_command(node, "")]);
                 return Executable {
                     is_replaced: true,
                     ..Executable::new(finding)
@@ -221,7 +211,7 @@ impl Executable {
 }
 
 /// The finding for a file that is missing or may not be executed.
-fn unusable_file(path: &Path, is_ours: bool, commands: &Commands<'_>) -> Option<Finding> {
+fn unusable_file(path: &Path, is_ours: bool, node: &Node) -> Option<Finding> {
     let shown = path.display();
     let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
         let why = if path.is_symlink() {
@@ -233,7 +223,7 @@ fn unusable_file(path: &Path, is_ours: bool, commands: &Commands<'_>) -> Option<
         return Some(if is_ours {
             let finding = Finding::error(KIND, &text, &"put this program there:");
             let force = if path.is_symlink() { " --force" } else { "" };
-            finding.with_commands([commands.install(force)])
+            finding.with_commands([install_command(node, force)])
         } else {
             let remedy = "install that plugin, or correct the type in the network configuration";
             Finding::error(KIND, &text, &remedy)
@@ -249,9 +239,9 @@ fn unusable_file(path: &Path, is_ours: bool, commands: &Commands<'_>) -> Option<
 }
 
 /// The finding for a file that does not answer as a CNI plugin.
-fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, commands: &Commands<'_>) -> Finding {
+fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, node: &Node) -> Finding {
     let shown = path.display();
-    if !is_ours && commands.node.is_in_container() {
+    if !is_ours && node.is_in_container() {
         // Its loader or its interpreter may be on the node alone.
         return Finding::ok(
             KIND,
@@ -266,7 +256,7 @@ fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, commands: &Comman
         ),
         (ProbeError::Busy, true) => (
             "every ADD fails until the process has closed it; to put a whole file in its place:",
-            commands.install(" --force"),
+            install_command(node, " --force"),
         ),
         (ProbeError::Busy, false) => (
             "every ADD fails until the process has closed it; this shows which one it is:",
@@ -274,7 +264,7 @@ fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, commands: &Comman
         ),
         (ProbeError::Broken(_) | ProbeError::Other(_), true) => (
             "another program stands there, or it is damaged; put this program there, without keeping that file:",
-            commands.install(" --force"),
+            install_command(node, " --force"),
         ),
         (ProbeError::Broken(_), false) => {
             let remedy = "every ADD of its network fails: install that plugin again";

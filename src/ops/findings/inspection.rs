@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -55,17 +54,15 @@ pub struct SourceAnswer {
 }
 
 impl Inspection {
-    /// Collects the data. Takes no lock and changes nothing. `plugin_folder` is where runtimes look for plugins, if not in the usual
-    /// folder.
-    pub fn gather(node: &Node, plugin_folder: Option<&Path>) -> Inspection {
+    /// Collects the data. Takes no lock and changes nothing.
+    pub fn gather(node: &Node) -> Inspection {
         let state = StateView::load(node);
         let limit = time_limit(state.ipam().pools().next().is_some());
         let before = held_records(state.ipam())
             .map(|(_, _, record, _)| record.address())
             .collect();
         let config = NodeConfig::read(node.paths());
-        let folder = plugin_folder.map_or_else(|| node.paths().plugin_folder(), Path::to_owned);
-        let executables = Executables::look(node, folder, &config);
+        let executables = Executables::look(node, &config);
         let overrides = &node.context.source_overrides;
         let source = Source::from_config(&config.conf, overrides, node.paths());
         let source = source.map(|source| {

@@ -7,7 +7,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::geteuid;
 use serde::de::IgnoredAny;
 
 use super::inspection::{Inspection, LockingProcess};
@@ -16,6 +15,7 @@ use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::install::{Kind as Installed, look};
 use crate::ops::node::Node;
+use crate::ops::outcome::needs_root;
 use crate::ops::screen::{format_age, join_first, pluralize};
 use crate::plugin::check_disk;
 use crate::state::{
@@ -332,10 +332,9 @@ pub fn cache_obstacle(node: &Node) -> Option<(PathBuf, io::Error)> {
     let folder = cache.ancestors().find(|folder| folder.exists())?;
     let error = check_room(folder, ROOM).err()?;
     let is_hidden = match error.kind() {
-        io::ErrorKind::PermissionDenied => !geteuid().is_root(),
         // A container that only reads it mounts it so.
         io::ErrorKind::ReadOnlyFilesystem => node.is_in_container(),
-        _ => false,
+        _ => needs_root(&error),
     };
     (!is_hidden).then(|| (folder.to_owned(), error))
 }

@@ -3,27 +3,19 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::check::{CheckReport, Prediction};
-use super::records::{NodeView, findings};
+use super::check::CheckReport;
+use super::host_addresses::HostAddresses;
 use crate::ipam::{
     Attachment, Entry, Evidence, EvidenceList, Free, Held, Holder, Inventory, Ipam, Kernel,
-    ListedPool, Moment, NetNs, Place, Routes, Taken, Usage,
+    ListedPool, NetNs, Place, Routes, Usage,
 };
 use crate::ops::finding::{Finding, FindingKind};
-use crate::ops::node::Now;
 use crate::ops::screen::Screen;
-use crate::ops::show::{ShowReport, SourceReport};
-use crate::ops::state_view::StateReport;
-use crate::ops::tests::assert_json_fixture;
+use crate::ops::show::SourceReport;
+use crate::ops::tests::{ago, answered, assert_json_fixture, find, fine, report, show};
 use crate::source::MatchedListing;
-use crate::state::State;
 
 const README: &str = include_str!("../../../README.md");
-const SECOND: u64 = 1_000_000_000;
-const NOW: Now = Now {
-    boot: Moment(1_000_000 * SECOND),
-    wall: 1_795_259_376,
-};
 const SUBNET: &str = "10.224.0.0/16";
 const EIGHTY: Screen = Screen {
     width: Some(80),
@@ -32,10 +24,6 @@ const EIGHTY: Screen = Screen {
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
-}
-
-fn ago(seconds: u64) -> Moment {
-    Moment(NOW.boot.0 - seconds * SECOND)
 }
 
 /// The answer of a source that lists one pool.
@@ -151,35 +139,19 @@ fn evidence() -> Evidence {
 }
 
 fn found(ipam: &Ipam) -> Vec<Finding> {
-    found_after_release(ipam, &BTreeMap::new())
-}
-
-/// The findings where these addresses are withheld, which these holders released last.
-fn found_after_release(ipam: &Ipam, withheld: &BTreeMap<IpAddr, Holder>) -> Vec<Finding> {
-    let evidence = evidence();
-    let view = NodeView {
-        evidence: &evidence,
-        host: &Default::default(),
-        withheld: &withheld.keys().copied().collect(),
-        last_holders: withheld,
-        networks: &Default::default(),
-        now: &NOW,
-        program: "azure-vnet-ipam",
-        state: "/var/run/azure-vnet-ipam.json".into(),
-        lock: "/var/run/azure-vnet/azure-vnet-ipam.lock".into(),
-    };
-    findings((&Default::default(), ipam), &view)
+    find(
+        ipam,
+        &evidence(),
+        &HostAddresses::default(),
+        &BTreeMap::new(),
+    )
 }
 
 fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
     let ipam = ipam();
     let mut findings = found(&ipam);
     findings.retain(wanted);
-    let add = Prediction {
-        succeeds: Some(true),
-        ..Prediction::default()
-    };
-    CheckReport::of_findings(findings, Vec::new(), &ipam, vec![add], &NOW)
+    report(findings, &ipam)
 }
 
 /// The fenced block below a mark of the README, without the line that was typed.
@@ -218,7 +190,8 @@ fn a_sandbox_that_holds_something_else_is_not_to_be_ended() {
         ("", "sudo crictl pods"),
     ] {
         let last = Holder::from_container_id(container);
-        let found = found_after_release(&ipam(), &[(ip("10.224.0.9"), last)].into());
+        let released = [(ip("10.224.0.9"), last)].into();
+        let found = find(&ipam(), &evidence(), &HostAddresses::default(), &released);
         let withheld: Vec<&Finding> = found
             .iter()
             .filter(|finding| finding.kind == FindingKind::Withheld)
@@ -259,25 +232,13 @@ fn the_screen_of_check_is_the_one_in_the_readme() {
 #[test]
 fn the_screen_of_show_is_the_one_in_the_readme() {
     let ipam = ipam();
-    let counts = ipam.counts(
-        &Taken::default(),
-        std::time::Duration::from_secs(30),
-        &Default::default(),
-        NOW.boot,
-    );
-    let mut state = State::default();
-    *state.ipam_mut() = ipam.clone();
-    let state = StateReport::new("/var/run/azure-vnet-ipam.json".into(), &state, NOW.boot);
     let source = SourceReport {
-        name: Some("wire server".into()),
         answered_seconds: Some(42),
-        failed_seconds: None,
+        ..answered()
     };
-    let mut report = ShowReport::new(&ipam, counts, state, source, &NOW);
     let mut evidence = evidence();
     let place = Place::Namespace("/run/netns/cni-c81d".to_owned());
     evidence.kernel.configured.insert(ip("10.224.0.7"), place);
-    report.judge(&ipam, &evidence, &NOW);
-    let text = report.print(&EIGHTY, "azure-vnet-ipam");
+    let text = show(&ipam, &evidence, fine(), source).print(&EIGHTY, "azure-vnet-ipam");
     assert_eq!(text, shown("<!-- printed by show -->"), "{text}");
 }

@@ -164,7 +164,7 @@ fn either_of_two_holders_of_an_address_can_be_released() {
     assert!(node.held().is_empty());
 }
 
-/// Which prefixes are taken, `ops::lease` tests.
+/// Which prefixes are taken, `ops::held` tests.
 #[test]
 fn ambiguous_prefixes_are_refused_with_the_candidates() {
     let (node, _wire) = Node::with_wire("prefixes", Reply::Xml(xml([5, 6])));
