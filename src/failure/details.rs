@@ -337,7 +337,7 @@ fn what_keeps(pools: &[PoolCount], audience: &Audience<'_>) -> String {
             format!(", and `{program} check` finds leaked ones")
         };
         format!(
-            "every address is held: `{program} show` says by whom{leaks}; delete pods, or assign more secondary addresses to the network interface in Azure, or lower kubelet's --max-pods to the number of addresses"
+            "every address is held: `{program} show` says by whom{leaks}; delete pods, or assign more secondary addresses to the network interface in Azure"
         )
     }
 }

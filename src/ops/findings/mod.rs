@@ -5,6 +5,7 @@ mod configuration;
 mod executables;
 pub mod host_addresses;
 pub mod inspection;
+mod kubelet;
 pub mod records;
 mod source;
 mod storage;

@@ -8,6 +8,7 @@ use std::slice;
 use ipnet::IpNet;
 
 use super::inspection::{Inspection, SourceAnswer};
+use super::kubelet;
 use crate::failure::{Audience, ENVIRONMENT_REMEDY, exhausted, needs_root, source_remedy};
 use crate::host::{Link, Paths, io_reason, links};
 use crate::ipam::{Ipam, Pool, PoolCount, RetriedPod};
@@ -338,16 +339,42 @@ fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let taken = node.taken(&ipam);
     let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let mut found = Vec::new();
+    let mut usable_by_family: BTreeMap<bool, usize> = BTreeMap::new();
     let is_gone = |key: &str, pool: &Pool| {
         let matched = inspection.matched();
         matched.is_some_and(|matched| !lists(matched, key, pool))
     };
+    let is_any_gone = ipam.pools().any(|(_, key, pool)| is_gone(key, pool));
     for ((_, key, pool), (_, count)) in ipam.pools().zip(counts.pools) {
         let retried = pool.retried_pod();
         let is_gone = is_gone(key, pool);
         found.push(usage(key, &count, retried.as_ref(), is_gone, &node.program));
+        if !is_gone {
+            let mut usable = count.held + count.free + count.cooldown + count.withheld;
+            // What a pool holds that is not listed any more counts where it is listed.
+            if is_any_gone {
+                usable += count.held_elsewhere;
+            }
+            *usable_by_family.entry(pool.is_ipv6).or_default() += usable;
+        }
     }
+    // A pod needs an address of each family.
+    let fewest = usable_by_family.into_values().filter(|n| *n > 0).min();
+    found.extend(too_few(fewest, kubelet::max_pods(node.paths())));
     found
+}
+
+/// Notes that kubelet allows more pods than there are addresses for pods.
+fn too_few(addresses: Option<usize>, max_pods: Option<usize>) -> Option<Finding> {
+    let (addresses, max_pods) = addresses.zip(max_pods)?;
+    if max_pods <= addresses {
+        return None;
+    }
+    let text = format_args!(
+        "kubelet allows {max_pods} pods on this node, and the pools have {addresses} addresses: pods beyond them, other than those in the host's network, get no address"
+    );
+    let remedy = "assign more secondary addresses to the network interface in Azure, or set kubelet's --max-pods to what the pools can serve";
+    Some(Finding::note(FindingKind::Pool, &text, &remedy))
 }
 
 /// Whether the source lists the pool. One that lists all addresses has no pools of its own, and of an interface that the node lacks the
@@ -519,6 +546,19 @@ mod tests {
         ipam.merge(&listed("10.1.0.0/16", &["10.1.0.5"]).inventory, Moment(1));
         assert!(meanwhile(&ipam, false).contains("meanwhile pods get addresses"));
         assert!(meanwhile(&ipam, true).contains("no stored pools"));
+    }
+
+    #[test]
+    fn more_pods_than_addresses_are_noted() {
+        for (addresses, max_pods, is_noted) in [
+            (Some(28), Some(30), true),
+            (Some(28), Some(28), false),
+            (Some(28), None, false),
+            (None, Some(30), false),
+        ] {
+            let note = too_few(addresses, max_pods);
+            assert_eq!(note.is_some(), is_noted, "{addresses:?} {max_pods:?}");
+        }
     }
 
     #[test]
