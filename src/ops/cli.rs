@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -318,6 +319,13 @@ pub fn command(program: &str) -> clap::Command {
 /// # Errors
 /// A usage error, or a request for help or the version. It holds the text to print.
 pub fn parse(program: &'static str, args: &[OsString]) -> Result<(Command, String), clap::Error> {
+    let args = match args {
+        // The command `help`, which is clap's, has no options.
+        [help, option] if help == "help" && (option == "--help" || option == "-h") => {
+            slice::from_ref(help)
+        }
+        _ => args,
+    };
     let parser = command(program).no_binary_name(true);
     let parser = parser.name(program).display_name(program).bin_name(program);
     let matches = parser.try_get_matches_from(args)?;

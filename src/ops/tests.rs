@@ -322,11 +322,14 @@ pub fn find(
 
 /// The report of a node with these findings, on which an ADD succeeds.
 pub fn report(findings: Vec<Finding>, ipam: &Ipam) -> CheckReport {
-    let add = Prediction {
+    CheckReport::of_findings(findings, Vec::new(), ipam, vec![succeeding_add()], &NOW)
+}
+
+fn succeeding_add() -> Prediction {
+    Prediction {
         succeeds: Some(true),
         ..Prediction::default()
-    };
-    CheckReport::of_findings(findings, Vec::new(), ipam, vec![add], &NOW)
+    }
 }
 
 fn subject_report(
@@ -605,11 +608,10 @@ fn screens_of_check() {
         checked(&node(3), &evidence_of_pods(3, &[]), found).print(screen, NAME, true)
     });
     assert_screens("check-blind", |screen| {
-        let mut blind = checked(&node(3), &evidence_of_pods(3, &[]), Vec::new());
-        blind
-            .not_seen
-            .push("some network namespaces (not every process is to be seen from here)".into());
-        blind.print(screen, NAME, false)
+        let (ipam, add) = (node(3), succeeding_add());
+        let not_seen = "some network namespaces (not every process is visible)".to_owned();
+        let report = CheckReport::of_findings(Vec::new(), vec![not_seen], &ipam, vec![add], &NOW);
+        report.print(screen, NAME, false)
     });
 }
 

@@ -67,7 +67,7 @@ fn help_is_tidy_however_it_is_asked_for() {
     assert_tidy(&help);
     let mut examples = help.lines().skip_while(|line| *line != "Examples:");
     assert_eq!(examples.nth(2), Some("  sudo azure-vnet-ipam check"));
-    for same in [&["-h"][..], &["help"]] {
+    for same in [&["-h"][..], &["help"], &["help", "--help"]] {
         assert_eq!(stdout_of(same), help, "{same:?}");
     }
     for (name, _) in commands() {

@@ -61,7 +61,7 @@ impl<'a> Scan<'a> {
         };
         scan.is_over_time();
         if !sees_all_processes(proc) {
-            scan.mark_incomplete("not every process is to be seen from here".to_owned());
+            scan.mark_incomplete("not every process is visible".to_owned());
         }
         // Links are listed before namespaces. Otherwise a namespace that is created in between
         // would count as missing.

@@ -249,7 +249,7 @@ impl AddressReport {
             let why = "it is not allocated: ipam.exclude covers it";
             (AddressUse::Excluded, vec![why.to_owned()])
         } else if free.on_host {
-            let why = "it is skipped: the host had it, or a route to it, at the last check";
+            let why = "it is skipped: at the last ADD the host had it, or a route to it";
             (AddressUse::OnHost, vec![why.to_owned()])
         } else if facts.withheld.contains(&self.address) {
             let why = "it is not allocated: the sandbox of its last holder was released, and still has it";
