@@ -1,11 +1,11 @@
 //! The state as a command finds it, and the one wording of its health.
 
 use std::io;
+use std::net::IpAddr;
 
 use serde::Serialize;
 
 use super::finding::{Finding, FindingKind, Severity};
-use super::findings::host_addresses::HostAddresses;
 use super::node::{Node, capture_snapshot};
 use super::outcome::CommandError;
 use crate::host::io_reason;
@@ -94,14 +94,20 @@ impl StateView {
     }
 
     /// The addresses, with a mark at those that the host has now. The state has the marks of the last ADD.
-    pub fn present_ipam(&self, node: &Node, evidence: &Evidence, host: &HostAddresses) -> Ipam {
+    /// `is_routed` tells whether the kernel uses a route to an address.
+    pub fn present_ipam(
+        &self,
+        node: &Node,
+        evidence: &Evidence,
+        is_routed: impl Fn(IpAddr) -> bool,
+    ) -> Ipam {
         let mut ipam = self.ipam().clone();
         if let (true, Routes::Read(routes)) = (node.paths().is_this_host(), &evidence.routes) {
             let configured = evidence.kernel.configured.iter();
             let own = configured
                 .filter(|(_, place)| **place == Place::Host)
                 .map(|(address, _)| address);
-            let routed = routes.iter().filter(|to| host.uses_route_to(**to));
+            let routed = routes.iter().filter(|to| is_routed(**to));
             ipam.mark_on_host(&own.chain(routed).copied().collect());
         }
         ipam

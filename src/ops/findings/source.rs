@@ -335,7 +335,9 @@ fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let conf = &inspection.config.conf;
     let ipam = inspection
         .state
-        .present_ipam(node, &inspection.evidence, &inspection.host);
+        .present_ipam(node, &inspection.evidence, |to| {
+            inspection.host.uses_route_to(to)
+        });
     let taken = node.taken(&ipam);
     let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let mut found = Vec::new();

@@ -74,7 +74,7 @@ fn show(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
         return subject::run(node, text, args.format, (&state, &evidence));
     }
     let host = HostAddresses::read(node.paths(), state.ipam());
-    let ipam = state.present_ipam(node, &evidence, &host);
+    let ipam = state.present_ipam(node, &evidence, |to| host.uses_route_to(to));
     let config = NodeConfig::read(node.paths());
     let mut report = ShowReport::from_state(node, &config, &state, &ipam);
     report.judge(&ipam, &evidence, &node.now);
