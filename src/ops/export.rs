@@ -52,7 +52,9 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
     let inspection = Inspection::gather(node, None);
     inspection.state.require_permission()?;
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-    let History { records, totals } = node.history()?;
+    let History {
+        records, totals, ..
+    } = node.history()?;
     let export = ExportReport {
         time: node.now.wall_time(node.now.boot),
         versions: json!({

@@ -35,6 +35,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     let log = node.paths().log();
     found.push(log_file(&log, visibility.is_root));
     found.extend(log_folder(&folder_of(&log), visibility));
+    found.extend(operations(node, visibility.is_root));
     if inspection.config.ours(node.paths().name()).next().is_some() {
         found.extend(cache_folder(node, visibility));
     }
@@ -309,6 +310,19 @@ fn log_file(path: &Path, is_root: bool) -> Finding {
     let finding = Finding::warning(Kind::Log, &format_args!("{shown} {why}"), &remedy);
     let finding = finding.about(&shown);
     finding.with_commands([format!("sudo mv {shown} {shown}.old")])
+}
+
+/// The list of operations, if it cannot be written, or parts of it cannot be read.
+fn operations(node: &Node, is_root: bool) -> Vec<Finding> {
+    let file = log_file(&node.paths().events(), is_root);
+    if file.is_problem() {
+        return vec![file];
+    }
+    let damage = node.history().unwrap_or_default().damage;
+    let remedy =
+        "no action needed: new operations are recorded, and the file is replaced when it is full";
+    let note = |what: &String| Finding::note(Kind::Log, what, &remedy);
+    damage.iter().map(note).collect()
 }
 
 fn log_folder(folder: &Path, visibility: &mut Visibility) -> Option<Finding> {

@@ -62,6 +62,15 @@ broken_nodes! {
         findings: &["log"],
         by_hand: "mount -o remount,rw /var/log",
     }
+    operations_are_damaged {
+        broken_by: "cd /var/run/azure-vnet; list=azure-vnet-ipam.events; head -c -40 $list >/run/torn && cat /run/torn >$list && add web-4 >/dev/null && \
+            $OURS events | grep -q web-4 && $OURS events 2>&1 | grep -q '1 of its 4 lines' && head -c 3000 /dev/urandom >$list && \
+            $OURS events | grep -q 'No operation can be read' && printf '{\"format\":9}' >$list && add web-5 >/dev/null && $OURS events | grep -q web-5",
+    }
+    operations_cannot_be_written {
+        broken_by: "cd /var/run/azure-vnet && rm azure-vnet-ipam.events && mkdir azure-vnet-ipam.events && $OURS events 2>&1 | grep -q 'is a directory'",
+        findings: &["log"],
+    }
 
     // ---- The state ----
     state_is_deleted {
