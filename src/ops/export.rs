@@ -177,7 +177,9 @@ fn configuration(config: &NodeConfig, name: &str) -> Vec<Value> {
 
 /// The keys that this plugin reads, without credentials in URLs.
 fn known_keys(ipam: &Tree) -> Tree {
-    let known = ipam.members().iter();
-    let known = known.filter(|(key, _)| crate::cni::is_ipam_key(key));
-    Tree::Object(known.cloned().collect())
+    let known = ipam
+        .members()
+        .filter(|(key, _)| crate::cni::is_ipam_key(key));
+    let known = known.map(|(key, value)| (key.clone(), value.clone()));
+    Tree::Object(known.collect())
 }
