@@ -73,7 +73,7 @@ pub enum Reason {
     #[error("it is only {} s old", .0.as_secs())]
     Young(Duration),
     /// No snapshot found it without evidence before, or only one a moment ago.
-    #[error("no trace of it anywhere, but it needs a second check, at least {} s after the first", AGAIN.as_secs())]
+    #[error("it must be found so again after {} s", AGAIN.as_secs())]
     FirstLook,
     /// There is no evidence for it.
     #[error("no trace of it anywhere, and it is {} s old", .0.as_secs())]

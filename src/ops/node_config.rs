@@ -448,6 +448,7 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
         match found {
             None => Ok(None),
             Some(Tree::Text(text)) => Ok(Some(text.clone())),
+            Some(Tree::Other(raw)) if !is_list && raw.get() == "null" => Ok(None),
             Some(_) => Err(format!("{key} must be a string")),
         }
     };
