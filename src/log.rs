@@ -77,6 +77,14 @@ pub fn start(level: Option<LevelFilter>) {
     let _ = tracing::subscriber::set_global_default(OriginalFormat { max_level });
 }
 
+/// Checks that syslog takes lines at this socket. Nothing is sent.
+///
+/// # Errors
+/// Nothing listens there.
+pub fn check_syslog(socket: &Path) -> io::Result<()> {
+    UnixDatagram::unbound()?.connect(socket)
+}
+
 /// Sends the lines to syslog at this socket instead of the file.
 pub fn use_syslog(socket: PathBuf) {
     buffer().syslog = Some(socket);

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::operation::{FreedAddress, OperationRecord};
 use super::totals::Totals;
-use crate::host::{Paths, ReadOutcome, RotatingFile, Timestamp, read_bounded, rotated_path};
+use crate::host::{
+    Paths, ReadOutcome, RotatingFile, Timestamp, io_reason, read_bounded, rotated_path,
+};
 
 /// How many records a history has at most.
 pub const MAX_RECORDS: usize = 256;
@@ -26,22 +28,26 @@ pub struct History {
     pub records: Vec<OperationRecord>,
     /// The counts of all operations.
     pub totals: Totals,
+    /// What could not be read, a sentence for each file, without full stop.
+    pub damage: Vec<String>,
 }
 
 impl History {
-    /// Reads both files. Lines that cannot be parsed are skipped.
+    /// Reads both files. Lines that cannot be parsed are skipped, and counted in `damage`.
     ///
     /// # Errors
     /// This user may not read them.
     pub fn read(paths: &Paths) -> io::Result<History> {
         let path = paths.events();
-        let (_, mut records) = read(&rotated_path(&path, 1))?;
-        let (mut totals, newest) = read(&path)?;
-        records.extend(newest);
-        totals.count(&records);
-        let surplus = records.len().saturating_sub(MAX_RECORDS);
-        records.drain(..surplus);
-        Ok(History { records, totals })
+        let mut history = read(&rotated_path(&path, 1))?;
+        let newest = read(&path)?;
+        history.totals = newest.totals;
+        history.records.extend(newest.records);
+        history.damage.extend(newest.damage);
+        history.totals.count(&history.records);
+        let surplus = history.records.len().saturating_sub(MAX_RECORDS);
+        history.records.drain(..surplus);
+        Ok(history)
     }
 }
 
@@ -58,23 +64,33 @@ impl OperationRecord {
 /// Returns the first line of the next file: the counts of all files but the one that is full now.
 /// Called before the rotation, which removes the oldest file.
 fn heading(path: &Path) -> Vec<u8> {
-    let (mut totals, _) = read(path).unwrap_or_default();
-    let (_, oldest) = read(&rotated_path(path, 1)).unwrap_or_default();
-    totals.count(&oldest);
+    let mut totals = read(path).unwrap_or_default().totals;
+    let oldest = read(&rotated_path(path, 1)).unwrap_or_default();
+    totals.count(&oldest.records);
     let mut line = serde_json::to_vec(&Heading { totals }).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
 /// Reads the totals in the first line of a file, and its records. A missing file has none.
-fn read(path: &Path) -> io::Result<(Totals, Vec<OperationRecord>)> {
+fn read(path: &Path) -> io::Result<History> {
     /// Larger than a full file, because concurrent writers may exceed its limit a little.
     const LIMIT: usize = 4 << 20;
-    match read_bounded(path, LIMIT) {
-        Ok(ReadOutcome::Read(bytes)) => Ok(parse(&bytes)),
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(e),
-        _ => Ok(Default::default()),
-    }
+    let mut history = History::default();
+    let found = match read_bounded(path, LIMIT).and_then(ReadOutcome::required) {
+        Ok(bytes) => {
+            history = parse(&bytes);
+            std::mem::take(&mut history.damage)
+        }
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => vec![format!("cannot be read: {}", io_reason(&e))],
+    };
+    let described = found
+        .iter()
+        .map(|what| format!("{} {what}", path.display()));
+    history.damage.extend(described);
+    Ok(history)
 }
 
 /// The most bytes of a line, so that a full file holds enough operations.
@@ -124,18 +140,37 @@ fn print_continuation(lines: &mut Vec<u8>, more: Vec<FreedAddress>) {
     }
 }
 
-/// Parses the text of a file. Lines that cannot be parsed are skipped.
-pub fn parse(text: &[u8]) -> (Totals, Vec<OperationRecord>) {
-    let mut totals = Totals::default();
-    let mut records: Vec<OperationRecord> = Vec::new();
-    for line in String::from_utf8_lossy(text).lines() {
+/// Parses the text of a file. Lines that cannot be parsed are skipped, and counted in `damage`.
+pub fn parse(text: &[u8]) -> History {
+    let mut history = History::default();
+    let text = String::from_utf8_lossy(text);
+    let mut skipped = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        if !history.parse_line(line) {
+            skipped.push(n + 1);
+        }
+    }
+    if let Some(first) = skipped.first() {
+        let (bad, all) = (skipped.len(), text.lines().count());
+        let what = format!(
+            "is damaged: {bad} of its {all} lines cannot be read, the first is line {first}"
+        );
+        history.damage.push(what);
+    }
+    history
+}
+
+impl History {
+    /// Adds what a line records. Returns whether it can be parsed.
+    fn parse_line(&mut self, line: &str) -> bool {
         if let Ok(heading) = serde_json::from_str::<Heading>(line) {
-            totals = heading.totals.merged();
+            self.totals = heading.totals.merged();
         } else if let Ok(Continuation { more }) = serde_json::from_str(line) {
-            if let Some(mut record) = records.pop() {
-                record.freed.extend(more);
-                records.push(record.truncated());
-            }
+            let Some(mut record) = self.records.pop() else {
+                return false;
+            };
+            record.freed.extend(more);
+            self.records.push(record.truncated());
         } else if let Ok(parsed) = serde_json::from_str::<OperationRecord>(line)
             && !parsed.verb.is_empty()
         {
@@ -145,10 +180,12 @@ pub fn parse(text: &[u8]) -> (Totals, Vec<OperationRecord>) {
             if let Some(time) = Timestamp::parse(&record.time) {
                 record.time = time.format(0);
             }
-            records.push(record);
+            self.records.push(record);
+        } else {
+            return line.trim().is_empty();
         }
+        true
     }
-    (totals, records)
 }
 
 #[cfg(test)]
@@ -196,7 +233,9 @@ mod tests {
         for n in 0..count {
             record(n).append(&paths);
         }
-        let History { records, totals } = History::read(&paths).unwrap();
+        let History {
+            records, totals, ..
+        } = History::read(&paths).unwrap();
         assert_eq!(records.len(), MAX_RECORDS);
         assert_eq!(records.first().unwrap(), &record(count - MAX_RECORDS));
         assert_eq!(records.last().unwrap(), &record(count - 1));
@@ -249,7 +288,15 @@ mod tests {
         let mut text = fs::read(paths.events()).unwrap();
         text.extend(b"{\"verb\": 3}\n\xff\xfe\n{\"verb\":\"ADD\"");
         fs::write(paths.events(), text).unwrap();
-        assert_eq!(History::read(&paths).unwrap().records, [record(1)]);
+        let read = History::read(&paths).unwrap();
+        assert_eq!(read.records, [record(1)]);
+        let path = paths.events();
+        let damage = "is damaged: 3 of its 4 lines cannot be read, the first is line 2";
+        assert_eq!(read.damage, [format!("{} {damage}", path.display())]);
+        // The line before it has no end.
+        record(2).append(&paths);
+        let read = History::read(&paths).unwrap();
+        assert_eq!(read.records, [record(1), record(2)]);
         let most = u64::MAX;
         let count = format!("{{\"verb\": \"ADD\", \"code\": 0, \"count\": {most}}}");
         let totals = format!(
@@ -308,17 +355,22 @@ mod tests {
             for line in text.split(|b| *b == b'\n') {
                 assert!(line.len() < MAX_LINE, "{}", line.len());
             }
-            let (_, records) = parse(&text);
-            assert_eq!(records, [record, reclaim(vec![freed(1, "a/b")])]);
+            assert_eq!(
+                parse(&text).records,
+                [record, reclaim(vec![freed(1, "a/b")])]
+            );
         }
     }
 
     #[test]
     fn continuations_without_a_record_are_skipped() {
         let line = br#"{"more":[{"address":"10.0.0.1"}]}"#;
-        assert_eq!(parse(line), Default::default());
+        assert_eq!(
+            (parse(line).records.len(), parse(line).damage.len()),
+            (0, 1)
+        );
         let text = b"{\"verb\":\"GC\"}\n{\"more\":[{\"address\":\"x\"},{\"address\":\"10.0.0.1\"}]}\n{\"more\":7}\n";
-        let (_, records) = parse(text);
+        let records = parse(text).records;
         assert_eq!(records.len(), 1);
         assert_eq!(
             records[0].all_addresses(),
@@ -335,7 +387,7 @@ mod tests {
             ("2026-11-20T21:09:39Z", "2026-11-20T21:09:39Z"),
             ("yesterday", "yesterday"),
         ] {
-            assert_eq!(parse(line(written).as_bytes()).1[0].time, read);
+            assert_eq!(parse(line(written).as_bytes()).records[0].time, read);
         }
     }
 

@@ -2,13 +2,13 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt as _, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fs2::FileExt;
 use rustix::fs::OFlags;
 
-use super::files::{WRITE, check_regular, open_in_new_folder};
+use super::files::{check_regular, open_in_new_folder};
 
 /// The limits of a rotated file.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +22,9 @@ pub struct RotatingFile {
 }
 
 impl RotatingFile {
-    /// Appends `text` in one write. When the file is full, rotates the files first. The new file
-    /// begins with what `heading` returns, which is called before any file is renamed.
+    /// Appends `text` in one write, on a line of its own. When the file is full, rotates the files
+    /// first. The new file begins with what `heading` returns, which is called before any file is
+    /// renamed.
     ///
     /// # Errors
     /// A file cannot be created, renamed or written.
@@ -48,11 +49,14 @@ impl RotatingFile {
             self.rotate(path, &file, heading)?;
             file = self.open(path)?;
         }
+        if ends_within_line(&file, meta.len()) {
+            return file.write_all(&[b"\n", text].concat());
+        }
         file.write_all(text)
     }
 
     fn open(self, path: &Path) -> io::Result<File> {
-        let flags = WRITE | OFlags::APPEND | OFlags::CREATE;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::APPEND | OFlags::CREATE;
         open_in_new_folder(path, flags, self.mode)
     }
 
@@ -79,6 +83,14 @@ impl RotatingFile {
         }
         self.open(path)?.write_all(&first_text)
     }
+}
+
+/// Whether the last line of a file of this length has no end, as after a damage. A text behind it could not be read.
+fn ends_within_line(file: &File, length: u64) -> bool {
+    let mut last = [b'\n'];
+    // A file that was rotated since then is shorter, and nothing is read.
+    let _ = file.read_at(&mut last, length.saturating_sub(1));
+    last != *b"\n"
 }
 
 /// Returns the path of the `n`th file before the current one; for 0, the current one's.
@@ -125,7 +137,8 @@ mod tests {
             .unwrap();
         let not_asked = || panic!("it is not full");
         KEPT.append(&path, b"more\n", not_asked).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().len(), KEPT.full_at + 4);
+        // With the end of the line before it.
+        assert_eq!(fs::metadata(&path).unwrap().len(), KEPT.full_at + 5);
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -143,6 +156,19 @@ mod tests {
     }
 
     #[test]
+    fn text_behind_a_torn_line_begins_a_new_one() {
+        let folder = folder("torn");
+        let path = folder.join("x.log");
+        fs::write(&path, "torn").unwrap();
+        for text in [&b"first\n"[..], b"second\n"] {
+            KEPT.append(&path, text, Vec::new).unwrap();
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "torn\nfirst\nsecond\n");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
     fn append_does_not_wait_for_a_rotation() {
         let folder = folder("locked");
         let path = folder.join("x.log");
@@ -151,7 +177,7 @@ mod tests {
         FileExt::lock_exclusive(&locked).unwrap();
         KEPT.append(&path, b"late\n", || panic!("it is not rotated"))
             .unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().len(), KEPT.full_at + 5);
+        assert_eq!(fs::metadata(&path).unwrap().len(), KEPT.full_at + 6);
         drop(locked);
         KEPT.append(&path, b"new\n", Vec::new).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");

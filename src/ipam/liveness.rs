@@ -119,11 +119,7 @@ impl EvidenceIndex<'_> {
         let place = place.filter(|place| !matches!(place, Place::OfUser(_)));
         let mut found: Vec<_> = place.cloned().map(Reason::Configured).into_iter().collect();
         if let Some(netns) = &held.holder.netns
-            && match self.evidence.kernel.existence(netns) {
-                Existence::Certain => true,
-                Existence::Possible => !self.is_superseded(&held.holder),
-                Existence::None => false,
-            }
+            && self.has_namespace(&held.holder)
         {
             found.push(Reason::NamespaceExists(netns.path.to_string()));
         }
@@ -136,6 +132,16 @@ impl EvidenceIndex<'_> {
         }
         found.extend(self.host_evidence(address, held));
         found
+    }
+
+    /// Whether the network namespace exists that the ADD of the holder was made for, at whatever path.
+    pub fn has_namespace(&self, holder: &Holder) -> bool {
+        let netns = holder.netns.as_ref();
+        netns.is_some_and(|netns| match self.evidence.kernel.existence(netns) {
+            Existence::Certain => true,
+            Existence::Possible => !self.is_superseded(holder),
+            Existence::None => false,
+        })
     }
 
     /// Judges the holder of a record that the runtime's list does not name, for a GC. The list is complete for the runtime's own

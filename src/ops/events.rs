@@ -10,18 +10,28 @@ use super::held::{find_pods, shorten_container_id};
 use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, parse_address};
 use super::screen::{Screen, Tint, replace_control, screen_offset, split_time};
-use crate::events::OperationRecord;
+use crate::events::{History, OperationRecord};
 use crate::host::Timestamp;
 use crate::ipam::Holder;
+use crate::stdio;
 
 /// Runs the command.
 pub fn run(node: &Node, args: &EventsArgs) -> Result<CommandOutput, CommandError> {
     let (since, address) = parse_options(args, node.now.wall)?;
-    let all = node.history()?.records;
-    let was_empty = all.is_empty();
+    let History {
+        records: all,
+        damage,
+        ..
+    } = node.history()?;
+    let (was_empty, is_damaged) = (all.is_empty(), !damage.is_empty());
     let events = select(all, args, since, address);
+    // Each line of stdout is an operation, also as JSON.
+    for what in damage {
+        stdio::eprint(&format!("{what}\n"));
+    }
     args.format.output(0, &events, || match &*events {
         [] if !was_empty => "No operation matches.\n".to_owned(),
+        [] if is_damaged => "No operation can be read.\n".to_owned(),
         events => print_events(events, &args.format.screen(node.screen.bounded())),
     })
 }

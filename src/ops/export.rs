@@ -52,7 +52,9 @@ pub fn run(node: &Node, args: &OutputArgs) -> Result<CommandOutput, CommandError
     let inspection = Inspection::gather(node);
     inspection.state.require_permission()?;
     let attempts = last_attempts(node.paths(), node.context.boot_id.as_deref());
-    let History { records, totals } = node.history()?;
+    let History {
+        records, totals, ..
+    } = node.history()?;
     let export = ExportReport {
         time: node.now.wall_time(node.now.boot),
         versions: json!({
@@ -175,7 +177,9 @@ fn configuration(config: &NodeConfig, name: &str) -> Vec<Value> {
 
 /// The keys that this plugin reads, without credentials in URLs.
 fn known_keys(ipam: &Tree) -> Tree {
-    let known = ipam.members().iter();
-    let known = known.filter(|(key, _)| crate::cni::is_ipam_key(key));
-    Tree::Object(known.cloned().collect())
+    let known = ipam
+        .members()
+        .filter(|(key, _)| crate::cni::is_ipam_key(key));
+    let known = known.map(|(key, value)| (key.clone(), value.clone()));
+    Tree::Object(known.collect())
 }

@@ -164,16 +164,15 @@ pub fn find_pods<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> BTreeS
 }
 
 /// Finds the pod of this name among the holders, with or without namespace. A part of a name is not enough for a command that frees addresses.
-/// Returns `None` if no holder's name has the text.
 ///
 /// # Errors
-/// Several pods have the name, or it is only a part of a name.
-pub fn find_pod_of_holder(name: &str, ipam: &Ipam) -> Result<Option<String>, CommandError> {
+/// No pod has the name, several have it, or it is only a part of a name.
+pub fn find_pod_of_holder(name: &str, ipam: &Ipam) -> Result<String, CommandError> {
     let known = ipam.holders().filter_map(|held| held.holder.pod.as_deref());
     let pods: Vec<String> = find_pods(name, known).into_iter().collect();
     match &*pods {
-        [] => Ok(None),
-        [pod] if is_pod_name(name, pod) => Ok(Some(pod.clone())),
+        [] => Err(CommandError(format!("no pod {name:?} holds an address"))),
+        [pod] if is_pod_name(name, pod) => Ok(pod.clone()),
         [pod, ..] if is_pod_name(name, pod) => Err(ambiguous(name, "pods have this name", &pods)),
         pods => Err(CommandError(format!(
             "no pod has the name {name:?}; type the whole name:\n  {}",

@@ -8,7 +8,7 @@ use crate::ops::node::Now;
 pub enum Leak {
     /// Nothing shows the holder, and a reclaim frees the address.
     Dead,
-    /// Nothing shows the holder, and a reclaim frees the address when that is found twice.
+    /// Nothing shows the holder, and a second reclaim frees the address.
     MayBeDead,
     /// Nothing shows the holder, but a reclaim frees the address only when it is older.
     Young,

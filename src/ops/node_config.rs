@@ -1,5 +1,7 @@
 //! The configuration of this plugin on the node: the settings file, and the network configurations that name it.
 
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -8,7 +10,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::cni::{
@@ -45,6 +47,12 @@ pub struct ConfFile {
     pub path: PathBuf,
     /// Why runtimes refuse the file, if they do.
     pub error: Option<String>,
+    /// How the file is encoded.
+    pub encoding: Encoding,
+    /// The name of the file under which runtimes would accept it, if only that is wrong.
+    pub right_name: Option<PathBuf>,
+    /// The keys that one object of the file has more than once. The last one counts.
+    pub repeated: BTreeSet<String>,
     /// Whether it is a list of plugins, as the ending `.conflist` promises.
     pub is_list: bool,
     /// The network's name, if it is a string.
@@ -53,6 +61,18 @@ pub struct ConfFile {
     pub cni_version: Option<String>,
     /// The plugins in their order, then those that Multus among them calls.
     pub plugins: Vec<Plugin>,
+}
+
+/// How a file is encoded. Runtimes refuse all but the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoding {
+    /// UTF-8.
+    #[default]
+    Utf8,
+    /// UTF-8 after a byte order mark.
+    Utf8WithMark,
+    /// UTF-16, as `iconv` names it.
+    Utf16(&'static str),
 }
 
 /// One plugin of a list.
@@ -123,6 +143,9 @@ impl ConfFile {
     fn refusal(&self, path: &Path) -> Option<&'static str> {
         let is_named_list = path.extension().is_some_and(|ending| ending == "conflist");
         match (is_named_list, self.is_list) {
+            (true, false) if self.plugins.iter().all(|plugin| plugin.kind().is_empty()) => {
+                Some("it has no list `plugins`")
+            }
             (true, false) => Some("it is a single plugin under the name of a list"),
             (false, true) => Some("it is a list of plugins under the name of a single plugin"),
             _ if self.plugins.is_empty() => Some("it has no plugins"),
@@ -132,18 +155,6 @@ impl ConfFile {
             _ if self.name.as_deref().unwrap_or_default().is_empty() => Some("it has no name"),
             _ => None,
         }
-    }
-
-    /// The name of the file under which runtimes would accept it, if only that is wrong.
-    pub fn right_name(&self) -> Option<PathBuf> {
-        let is_named_list = self
-            .path
-            .extension()
-            .is_some_and(|ending| ending == "conflist");
-        // Of what cannot be parsed, it is unknown.
-        let is_parsed = self.is_list || self.name.is_some();
-        let ending = if self.is_list { "conflist" } else { "conf" };
-        (is_parsed && self.is_list != is_named_list).then(|| self.path.with_extension(ending))
     }
 
     /// Whether one of its plugins is Multus, which calls those of other networks.
@@ -197,8 +208,8 @@ impl Plugin {
         let sibling = without_conflist(NAME_V6);
         let ipam = sibling.and_then(|sibling| sibling.netconf.get("ipam").cloned());
         if let (Tree::Object(members), Some(ipam)) = (&mut self.netconf, ipam) {
-            members.retain(|(key, _)| !is(key, "ipam"));
-            members.push(("ipam".to_owned(), ipam));
+            members.retain(|key, _| !is(key, "ipam"));
+            members.insert("ipam".to_owned(), ipam);
         }
     }
 
@@ -209,10 +220,10 @@ impl Plugin {
             && self.ipam_kind() == Some(NAME)
             && let Some(subnet) = azure_vnet_subnet(&paths.azure_vnet(), self.network())
             && let Tree::Object(members) = &mut plugin.netconf
-            && let Some((_, Tree::Object(ipam))) = members.iter_mut().find(|(k, _)| is(k, "ipam"))
+            && let Some((_, Tree::Object(ipam))) = members.iter_mut().rfind(|(k, _)| is(k, "ipam"))
         {
-            ipam.retain(|(key, _)| !is(key, "subnet"));
-            ipam.push(("subnet".to_owned(), Tree::Text(subnet)));
+            ipam.retain(|key, _| !is(key, "subnet"));
+            ipam.insert("subnet".to_owned(), Tree::Text(subnet));
         }
         plugin
     }
@@ -246,8 +257,7 @@ fn azure_vnet_subnet(path: &Path, network: &str) -> Option<String> {
         return None;
     };
     let whole = Tree::parse(&bytes).ok()?;
-    let interfaces = whole.get("Network")?.get("ExternalInterfaces")?.members();
-    let mut interfaces = interfaces.iter();
+    let mut interfaces = whole.get("Network")?.get("ExternalInterfaces")?.members();
     let known = interfaces.find_map(|(_, i)| i.get("Networks")?.get(network))?;
     let prefix = known.get("Subnets")?.items().first()?.get("Prefix")?;
     let address = prefix.text_at("IP")?.parse().ok()?;
@@ -268,7 +278,7 @@ fn without_conflist(name: &str) -> Option<Plugin> {
         NAME_V6 => ALONE_V6,
         _ => ALONE,
     };
-    parse(conf.as_bytes()).ok()?.plugins.pop()
+    parse(conf).ok()?.plugins.pop()
 }
 
 const ALONE: &str =
@@ -293,8 +303,8 @@ fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
 
 /// Reads a file as runtimes do. Of one that they refuse, only the name of the network counts.
 fn read_conf_file(path: PathBuf) -> ConfFile {
-    let parsed = match read_bounded(&path, LIMIT) {
-        Ok(ReadOutcome::Read(bytes)) => parse(&bytes),
+    let bytes = match read_bounded(&path, LIMIT) {
+        Ok(ReadOutcome::Read(bytes)) => Ok(bytes),
         Ok(ReadOutcome::Missing) if path.is_symlink() => {
             Err("it is a link that leads to no file".to_owned())
         }
@@ -302,22 +312,87 @@ fn read_conf_file(path: PathBuf) -> ConfFile {
         Ok(ReadOutcome::TooLarge) => Err(format!("it is larger than {LIMIT} bytes")),
         Err(e) => Err(io_reason(&e)),
     };
-    let (file, error) = match parsed {
-        Ok(file) => {
-            let refusal = file.refusal(&path).map(str::to_owned);
-            (file, refusal)
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(why) => {
+            return ConfFile {
+                path,
+                error: Some(why),
+                ..ConfFile::default()
+            };
         }
-        Err(why) => (ConfFile::default(), Some(why)),
     };
-    let plugins = match error {
-        None => file.plugins,
-        Some(_) => Vec::new(),
+    let (text, encoding) = decode(&bytes);
+    let mut file = match parse(&text) {
+        Ok(file) => {
+            let ending = if file.is_list { "conflist" } else { "conf" };
+            let is_plugin = file.is_list || file.plugins.iter().any(|p| !p.kind().is_empty());
+            let is_misnamed = file.is_list != path.extension().is_some_and(|e| e == "conflist");
+            let right_name = (is_plugin && is_misnamed).then(|| path.with_extension(ending));
+            let error = file.refusal(&path).map(str::to_owned);
+            ConfFile {
+                right_name,
+                error,
+                ..file
+            }
+        }
+        Err(why) => ConfFile {
+            name: find_name(&text),
+            error: Some(why),
+            ..ConfFile::default()
+        },
     };
+    file.error = encoding.refusal().map(str::to_owned).or(file.error);
+    if file.error.is_some() {
+        file.plugins.clear();
+    }
     ConfFile {
         path,
-        error,
-        plugins,
+        encoding,
         ..file
+    }
+}
+
+/// The name of the network in a list that cannot be parsed, as far as it can be read.
+fn find_name(text: &str) -> Option<String> {
+    let mut name = None;
+    let _ = Cursor::new(text).object(&mut |key, json| match key {
+        "name" => json.string().map(|found| name = Some(found.into_owned())),
+        _ => json.skip(),
+    });
+    name
+}
+
+/// The text of a file, whatever its encoding is. As runtimes do, it replaces what is not UTF-8.
+fn decode(bytes: &[u8]) -> (Cow<'_, str>, Encoding) {
+    let (text, name, unit): (_, _, fn([u8; 2]) -> u16) = match bytes {
+        [0xef, 0xbb, 0xbf, text @ ..] => {
+            return (String::from_utf8_lossy(text), Encoding::Utf8WithMark);
+        }
+        [0xff, 0xfe, text @ ..] => (text, "UTF-16", u16::from_le_bytes),
+        [0xfe, 0xff, text @ ..] => (text, "UTF-16", u16::from_be_bytes),
+        [1..=u8::MAX, 0, ..] => (bytes, "UTF-16LE", u16::from_le_bytes),
+        [0, 1..=u8::MAX, ..] => (bytes, "UTF-16BE", u16::from_be_bytes),
+        _ => return (String::from_utf8_lossy(bytes), Encoding::Utf8),
+    };
+    let (pairs, _) = text.as_chunks::<2>();
+    let units: Vec<u16> = pairs.iter().map(|pair| unit(*pair)).collect();
+    (
+        String::from_utf16_lossy(&units).into(),
+        Encoding::Utf16(name),
+    )
+}
+
+impl Encoding {
+    /// Why runtimes refuse a file with this encoding, if they do.
+    fn refusal(self) -> Option<&'static str> {
+        match self {
+            Encoding::Utf8 => None,
+            Encoding::Utf8WithMark => {
+                Some("it begins with a byte order mark, which JSON does not allow")
+            }
+            Encoding::Utf16(_) => Some("it is encoded in UTF-16, and runtimes read UTF-8 alone"),
+        }
     }
 }
 
@@ -331,7 +406,7 @@ pub fn ignored_files(folder: &Path, name: &str) -> Vec<PathBuf> {
             let Ok(ReadOutcome::Read(bytes)) = read_bounded(path, LIMIT) else {
                 return false;
             };
-            let parsed = parse(&bytes);
+            let parsed = parse(&decode(&bytes).0);
             parsed.is_ok_and(|file| file.plugins.iter().any(|plugin| plugin.uses_ipam(name)))
         })
         .collect();
@@ -347,32 +422,50 @@ fn has_known_ending(path: &Path) -> bool {
 /// Parses a network configuration, whose path is left empty. A `.conf` counts as a list of one plugin.
 ///
 /// # Errors
-/// It is not a JSON object.
-pub fn parse(bytes: &[u8]) -> Result<ConfFile, String> {
-    conf_file(Tree::parse(bytes)?)
+/// It is not a JSON object, or a key has the wrong type.
+pub fn parse(text: &str) -> Result<ConfFile, String> {
+    if text.trim().is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    let mut repeated = BTreeSet::new();
+    let whole = Tree::parse_text(text, &mut repeated)?;
+    let file = conf_file(whole)?;
+    Ok(ConfFile { repeated, ..file })
 }
 
 fn conf_file(whole: Tree) -> Result<ConfFile, String> {
-    if !matches!(whole, Tree::Object(_)) {
+    let Tree::Object(members) = &whole else {
         return Err("it is not an object".to_owned());
-    }
-    let shared = ["name", "cniVersion"].map(|key| (key, whole.get(key).cloned()));
-    let text = |key| whole.text_at(key).map(str::to_owned);
-    let (name, cni_version) = (text("name"), text("cniVersion"));
-    let is_list = whole.get("plugins").is_some();
-    let plugins = match whole.get("plugins") {
+    };
+    // libcni reads the keys of a list as they are spelt, and those of a single plugin in any case.
+    let is_list = members.contains_key("plugins");
+    let text = |key: &str| {
+        let found = if is_list {
+            members.get(key)
+        } else {
+            whole.get(key)
+        };
+        match found {
+            None => Ok(None),
+            Some(Tree::Text(text)) => Ok(Some(text.clone())),
+            Some(Tree::Other(raw)) if !is_list && raw.get() == "null" => Ok(None),
+            Some(_) => Err(format!("{key} must be a string")),
+        }
+    };
+    let (name, cni_version) = (text("name")?, text("cniVersion")?);
+    let shared = [("name", &name), ("cniVersion", &cni_version)];
+    let plugins = match members.get("plugins") {
         Some(Tree::List(plugins)) => plugins.clone(),
         Some(_) => return Err("plugins must be a list".to_owned()),
-        None => vec![whole],
+        None => vec![whole.clone()],
     };
     let plugin = |netconf: Tree| {
         let Tree::Object(mut members) = netconf else {
             return Err("a plugin must be an object".to_owned());
         };
-        for (key, value) in &shared {
-            if let Some(value) = value {
-                members.push(((*key).to_owned(), value.clone()));
-            }
+        for (key, value) in shared {
+            let value = value.clone().unwrap_or_default();
+            members.insert(key.to_owned(), Tree::Text(value));
         }
         let netconf = Tree::Object(members);
         Ok(Plugin { netconf })
@@ -393,7 +486,8 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
     })
 }
 
-/// A JSON value of any kind, for documents of which only a part is known. Numbers keep their spelling.
+/// A JSON value of any kind, for documents of which only a part is known. Numbers keep their spelling. As in libcni, the keys of an
+/// object are sorted, and of a repeated key the last one counts.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Tree {
@@ -401,9 +495,8 @@ pub enum Tree {
     Text(String),
     /// A list.
     List(Vec<Tree>),
-    /// An object; keys as they are spelled, in their order.
-    #[serde(serialize_with = "serialize_members")]
-    Object(Vec<(String, Tree)>),
+    /// An object; keys as they are spelled.
+    Object(BTreeMap<String, Tree>),
     /// Anything else.
     Other(Box<RawValue>),
 }
@@ -414,17 +507,26 @@ impl Tree {
     /// # Errors
     /// It is not JSON, or nested too deeply.
     pub fn parse(json: &[u8]) -> Result<Tree, String> {
+        Tree::parse_text(&String::from_utf8_lossy(json), &mut BTreeSet::new())
+    }
+
+    /// Like [`Tree::parse`], and adds the keys that an object has more than once to `repeated`.
+    fn parse_text(json: &str, repeated: &mut BTreeSet<String>) -> Result<Tree, String> {
         /// Deeper than any configuration, and not so deep that a call's stack ends.
         const DEPTH: usize = 64;
         let mut tree = Tree::List(Vec::new());
-        let read = document(&String::from_utf8_lossy(json), |cursor| {
-            tree = Tree::read(cursor, DEPTH)?;
+        let read = document(json, |cursor| {
+            tree = Tree::read(cursor, DEPTH, repeated)?;
             Ok(())
         });
         read.map(|()| tree).map_err(|e| e.to_string())
     }
 
-    fn read(json: &mut Cursor<'_>, depth: usize) -> Result<Tree, ParseError> {
+    fn read(
+        json: &mut Cursor<'_>,
+        depth: usize,
+        repeated: &mut BTreeSet<String>,
+    ) -> Result<Tree, ParseError> {
         let Some(depth) = depth.checked_sub(1) else {
             return Err("it is nested too deeply".to_owned());
         };
@@ -433,15 +535,18 @@ impl Tree {
             Some(b'[') => {
                 let mut items = Vec::new();
                 json.list(&mut |json| {
-                    items.push(Tree::read(json, depth)?);
+                    items.push(Tree::read(json, depth, repeated)?);
                     Ok(())
                 })?;
                 Ok(Tree::List(items))
             }
             Some(b'{') => {
-                let mut members = Vec::new();
+                let mut members = BTreeMap::new();
                 json.object(&mut |key, json| {
-                    members.push((key.to_owned(), Tree::read(json, depth)?));
+                    let value = Tree::read(json, depth, repeated)?;
+                    if members.insert(key.to_owned(), value).is_some() {
+                        repeated.insert(key.to_owned());
+                    }
                     Ok(())
                 })?;
                 Ok(Tree::Object(members))
@@ -451,11 +556,12 @@ impl Tree {
     }
 
     /// Returns the members of an object; none of anything else.
-    pub fn members(&self) -> &[(String, Tree)] {
-        match self {
-            Tree::Object(members) => members,
-            _ => &[],
-        }
+    pub fn members(&self) -> impl DoubleEndedIterator<Item = (&String, &Tree)> {
+        let members = match self {
+            Tree::Object(members) => Some(members),
+            _ => None,
+        };
+        members.into_iter().flatten()
     }
 
     /// The items of a list.
@@ -466,9 +572,9 @@ impl Tree {
         }
     }
 
-    /// Returns the member of an object, whatever the key's case; the last one of a repeated key.
+    /// Returns the member of an object, whatever the key's case. Of several, lower case wins, as in a main plugin.
     pub fn get(&self, key: &str) -> Option<&Tree> {
-        let found = self.members().iter().rfind(|(name, _)| is(name, key));
+        let found = self.members().rfind(|(name, _)| is(name, key));
         found.map(|(_, value)| value)
     }
 
@@ -481,20 +587,13 @@ impl Tree {
     }
 }
 
-fn serialize_members<S: Serializer>(
-    members: &[(String, Tree)],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(members.iter().map(|(key, value)| (key, value)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_conflist_and_a_conf_parse_alike() {
-        let list = br#"{"cniVersion": "1.0.0", "name": "azure", "plugins": [
+        let list = r#"{"cniVersion": "1.0.0", "name": "azure", "plugins": [
             {"type": "bridge", "ipam": {"type": "azure-vnet-ipam", "cooldown": 7}}, {"type": "portmap"}]}"#;
         let list = parse(list).unwrap();
         assert_eq!(list.name.as_deref(), Some("azure"));
@@ -506,7 +605,7 @@ mod tests {
         assert_eq!(ours, [true, false]);
         let call = list.plugins[0].parse_call(&Defaults::default()).unwrap();
         assert_eq!(call.conf.ipam.cooldown.as_secs(), 7);
-        let single = br#"{"cniVersion": "1.0.0", "name": "x", "type": "azure-vnet-ipamv6"}"#;
+        let single = r#"{"cniVersion": "1.0.0", "name": "x", "type": "azure-vnet-ipamv6"}"#;
         let single = parse(single).unwrap();
         assert!(single.plugins[0].uses_ipam("azure-vnet-ipamv6"));
         assert!(!single.plugins[0].uses_ipam("azure-vnet-ipam"));
@@ -515,14 +614,17 @@ mod tests {
     #[test]
     fn invalid_configurations_are_errors() {
         for wrong in [
-            &b"[]"[..],
-            b"{",
-            br#"{"plugins": {}}"#,
-            br#"{"plugins": [1]}"#,
+            "[]",
+            "{",
+            "",
+            "{} x",
+            r#"{"plugins": {}}"#,
+            r#"{"plugins": [1]}"#,
+            r#"{"plugins": [], "cniVersion": 1}"#,
         ] {
             assert!(parse(wrong).is_err());
         }
-        let wrong = br#"{"cniVersion": "9.9.9", "name": "x", "ipam": {"type": "azure-vnet-ipam"}}"#;
+        let wrong = r#"{"cniVersion": "9.9.9", "name": "x", "ipam": {"type": "azure-vnet-ipam"}}"#;
         let wrong = parse(wrong).unwrap();
         assert!(wrong.plugins[0].parse_call(&Defaults::default()).is_err());
     }
@@ -540,6 +642,59 @@ mod tests {
         );
         let twice = Tree::parse(br#"{"a":"1","a":"2"}"#).unwrap();
         assert_eq!(twice.text_at("a").unwrap(), "2");
+    }
+
+    #[test]
+    fn a_repeated_key_is_noted_and_the_last_one_counts() {
+        let text = r#"{"name": "a", "name": "b", "plugins": [
+            {"type": "ptp", "ipam": {"type": "x"}, "ipam": {"type": "azure-vnet-ipam"}, "IPAM": {"type": "y"}}]}"#;
+        let file = parse(text).unwrap();
+        let repeated: Vec<&String> = file.repeated.iter().collect();
+        assert_eq!(repeated, ["ipam", "name"]);
+        assert_eq!(file.name.as_deref(), Some("b"));
+        assert_eq!(file.plugins[0].ipam_kind(), Some("azure-vnet-ipam"));
+    }
+
+    #[test]
+    fn the_keys_of_a_list_are_read_as_they_are_spelt() {
+        let text = r#"{"Name": "a", "cniVersion": "1.0.0", "plugins": [{"Type": "ptp"}]}"#;
+        let file = parse(text).unwrap();
+        let path = Path::new("x.conflist");
+        assert_eq!(file.refusal(path), Some("it has no name"));
+        assert_eq!(file.plugins[0].kind(), "ptp");
+        let file = parse(&text.replace("plugins", "Plugins")).unwrap();
+        assert_eq!(file.refusal(path), Some("it has no list `plugins`"));
+    }
+
+    #[test]
+    fn a_file_of_any_encoding_names_its_network() {
+        let text = r#"{"name": "azure", "plugins": []} x"#;
+        let (le, be): (Vec<_>, Vec<_>) = text
+            .encode_utf16()
+            .map(|unit| (unit.to_le_bytes(), unit.to_be_bytes()))
+            .unzip();
+        let with = |mark: &[u8], text: &[u8]| [mark, text].concat();
+        for (bytes, encoding) in [
+            (with(b"", text.as_bytes()), Encoding::Utf8),
+            (
+                with(b"\xef\xbb\xbf", text.as_bytes()),
+                Encoding::Utf8WithMark,
+            ),
+            (
+                with(b"\xff\xfe", le.as_flattened()),
+                Encoding::Utf16("UTF-16"),
+            ),
+            (
+                with(b"\xfe\xff", be.as_flattened()),
+                Encoding::Utf16("UTF-16"),
+            ),
+            (with(b"", le.as_flattened()), Encoding::Utf16("UTF-16LE")),
+            (with(b"", be.as_flattened()), Encoding::Utf16("UTF-16BE")),
+        ] {
+            let (decoded, found) = decode(&bytes);
+            assert_eq!((&*decoded, found), (text, encoding));
+            assert_eq!(find_name(&decoded).as_deref(), Some("azure"));
+        }
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct JudgedHolder {
     pub holder: HeldAddress,
     /// The reasons.
     pub reasons: Vec<String>,
+    /// How many seconds from now a second check may free it, if it looks dead.
+    #[serde(skip)]
+    pub second_check: Option<u64>,
 }
 
 /// Runs the command.
@@ -56,6 +59,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         start_log(node.paths());
     }
     let Some(mut state) = StateView::load(node).into_writable()? else {
+        find_pod(args, &Ipam::default())?;
         let nothing = ReclaimReport::from_decisions(&[], done, 0, &node.now);
         let text = "there is no state on this node, so nothing is held\n";
         return args.format.output(0, &nothing, || text.to_owned());
@@ -163,13 +167,8 @@ fn record_freed(addresses: Vec<IpAddr>, actions: &[Action], node: &Node) {
 /// # Errors
 /// No pod of the name holds an address, or several do.
 fn find_pod(args: &ReclaimArgs, ipam: &Ipam) -> Result<Option<String>, CommandError> {
-    let Some(name) = &args.pod else {
-        return Ok(None);
-    };
-    match find_pod_of_holder(name, ipam)? {
-        None => Err(CommandError(format!("no pod {name:?} holds an address"))),
-        found => Ok(found),
-    }
+    let name = args.pod.as_deref();
+    name.map(|name| find_pod_of_holder(name, ipam)).transpose()
 }
 
 impl ReclaimReport {
@@ -205,9 +204,15 @@ impl ReclaimReport {
 
     fn add(&mut self, judged: &Judged, now: &Now) {
         let reasons = judged.judgement.reasons.iter();
-        let judged_holder = || JudgedHolder {
-            holder: HeldAddress::from_candidate(&judged.candidate, now),
-            reasons: reasons.map(ToString::to_string).collect(),
+        let looks_dead = judged.judgement.verdict == Verdict::Suspect;
+        let judged_holder = || {
+            let holder = HeldAddress::from_candidate(&judged.candidate, now);
+            let since = holder.suspect_seconds.unwrap_or(0);
+            JudgedHolder {
+                reasons: reasons.map(ToString::to_string).collect(),
+                second_check: looks_dead.then(|| AGAIN.as_secs().saturating_sub(since)),
+                holder,
+            }
         };
         match judged.judgement.verdict {
             Verdict::Dead => self.freed.push(judged_holder()),
@@ -245,15 +250,19 @@ impl ReclaimReport {
             "\n{} alive, {} younger than {minutes} minutes and not judged.\n",
             self.alive, self.young
         ));
-        let is_new = |judged: &JudgedHolder| judged.holder.suspect_seconds.is_none();
-        let next = match (self.done, count, self.kept.iter().any(is_new)) {
-            (false, 0, false) | (true, _, false) => return text,
-            (false, _, _) => format!(
-                "Nothing was changed; `{command}` frees them, and records which holders look dead."
+        let wait = self.kept.iter().filter_map(|judged| judged.second_check);
+        let again = AGAIN.as_secs();
+        let next = match (self.done, count, wait.max()) {
+            (false, 0, None) | (true, _, None) => return text,
+            (false, _, None) => format!("Nothing was changed; `{command}` frees them."),
+            (false, 0, Some(_)) => format!(
+                "Nothing was changed. Holders that only look dead need two runs of `{command}`, at least {again} s apart."
             ),
-            (true, _, true) => format!(
-                "Holders that look dead for the first time are freed when they are found dead again, in {} seconds or later.",
-                AGAIN.as_secs()
+            (false, _, Some(_)) => format!(
+                "Nothing was changed; `{command}` frees them. Holders that only look dead need two runs of it, at least {again} s apart."
+            ),
+            (true, _, Some(left)) => format!(
+                "Holders that only look dead need another run of `{command}`, in {left} s or later."
             ),
         };
         text + &screen.paragraph("", 0, &next)

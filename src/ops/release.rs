@@ -106,11 +106,9 @@ fn named(state: &State, address: IpAddr, container: Option<&str>) -> Result<Cand
 /// The held records of a pod.
 ///
 /// # Errors
-/// The name stands for several pods, or several sandboxes of the pod hold addresses.
+/// The name stands for no pod or for several, or several sandboxes of the pod hold addresses.
 fn of_pod(state: &State, name: &str) -> Result<Vec<Candidate>, CommandError> {
-    let Some(pod) = find_pod_of_holder(name, state.ipam())? else {
-        return Ok(Vec::new());
-    };
+    let pod = find_pod_of_holder(name, state.ipam())?;
     let all = held_records(state.ipam());
     let its = all.filter(|(_, _, _, held)| held.holder.pod.as_ref() == Some(&pod));
     let found = its.map(|(space, key, record, held)| Candidate::new(space, key, record.key, held));
@@ -172,6 +170,9 @@ impl ReleaseReport {
     ) -> Result<Option<String>, CommandError> {
         let refused = |why: &str| Ok(Some(why.to_owned()));
         let Some(state) = StateView::load(node).into_writable()? else {
+            if let Some(pod) = &args.pod {
+                find_pod_of_holder(pod, &Ipam::default())?;
+            }
             return refused("there is no state on this node, so nothing is held");
         };
         let typed = args.container.as_deref();
@@ -187,7 +188,7 @@ impl ReleaseReport {
         let held = |candidate| HeldAddress::from_candidate(candidate, &node.now);
         self.holders = candidates.iter().map(held).collect();
         let Some(first) = self.holders.first() else {
-            return refused("no pod of this name holds an address");
+            return refused("nobody holds it");
         };
         let (holder_text, address_text) = (first.describe_holder(), self.addresses_text());
         if args.pod.is_none() {

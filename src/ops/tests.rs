@@ -620,7 +620,9 @@ fn screens_of_reclaim() {
     assert_screens("reclaim-would", |screen| {
         reclaim(false).print(screen, "sudo azure-vnet-ipam reclaim --yes")
     });
-    assert_screens("reclaim-done", |screen| reclaim(true).print(screen, ""));
+    assert_screens("reclaim-done", |screen| {
+        reclaim(true).print(screen, "azure-vnet-ipam reclaim --yes")
+    });
     assert_screens("reclaim-nothing", |screen| {
         ReclaimReport::default().print(screen, "azure-vnet-ipam reclaim --yes")
     });

@@ -104,7 +104,10 @@ fn fresh_node_reports_only_missing_files() {
     let is_error = |finding: &Value| finding["severity"] == "error";
     assert!(!findings(&node).iter().any(is_error));
     assert_finding(&node, "state ok: has no pools yet");
-    assert_finding(&node, "conflist warning: none in -> put one there");
+    assert_finding(
+        &node,
+        "conflist warning: does not exist, so no pod gets a network -> make it",
+    );
     assert!(!node.path("/var").exists(), "nothing is made");
 }
 

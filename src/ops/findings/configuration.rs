@@ -15,7 +15,7 @@ use crate::host::Paths;
 use crate::ipam::Ipam;
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
 use crate::ops::node::Node;
-use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, Tree, ignored_files};
+use crate::ops::node_config::{ConfFile, Encoding, NodeConfig, Plugin, Tree, ignored_files};
 use crate::ops::screen::pluralize;
 use crate::source::{MatchedListing, parse_prefix};
 
@@ -80,19 +80,29 @@ fn conflists(
     let is_ours = |file: &ConfFile| ours.iter().any(|(ours, _)| ours.path == file.path);
     match (config.files.first(), ours.first()) {
         (_, None) if is_known && found.is_empty() => {
-            let folder = folder.display();
-            let text = format!("none in {folder} names {name}");
-            let ignored = ignored_files(&paths.conf_folder(), name);
+            let shown = folder.display();
+            let (text, step) = match (folder.exists(), folder.is_symlink()) {
+                (true, _) => (format!("none in {shown} names {name}"), "put one there"),
+                (false, true) => (
+                    format!("{shown} is a link that leads to no folder, so no pod gets a network"),
+                    "correct the link, and put a network configuration there",
+                ),
+                (false, false) => (
+                    format!("{shown} does not exist, so no pod gets a network"),
+                    "make it, and put a network configuration there",
+                ),
+            };
+            let ignored = ignored_files(&folder, name);
             let finding = match &*ignored {
                 [] => {
                     let remedy = format_args!(
-                        "put one there whose ipam has \"type\": \"{name}\", if this node is to use it"
+                        "{step} whose ipam has \"type\": \"{name}\", if this node is to use it"
                     );
                     Finding::warning(KIND, &text, &remedy)
                 }
                 [first, ..] => not_read(&text, first),
             };
-            let about_folder = finding.about(&folder);
+            let about_folder = finding.about(&shown);
             found.push(taken_over(about_folder, config.files.first(), held, name));
         }
         // Runtimes such as containerd only use the first configuration.
@@ -122,6 +132,7 @@ fn conflists(
         );
         found.push(Finding::note(KIND, &text, &remedy).about(&other));
     }
+    found.extend(config.files.iter().flat_map(repeated_keys));
     found
 }
 
@@ -139,20 +150,51 @@ fn refused(why: &str, file: Option<&ConfFile>, is_first: bool) -> Finding {
     } else {
         Severity::Warning
     };
-    let rename = file.and_then(|file| Some((&file.path, file.right_name()?)));
     let text = format_args!("runtimes refuse it: {why}");
-    match rename {
-        Some((from, to)) if !to.exists() => {
-            let (from, to) = (from.display(), to.display());
-            let remedy = "give it the ending that fits:";
+    match file.and_then(repair) {
+        Some((remedy, command)) => {
             let finding = Finding::new(severity, KIND, &text, &remedy);
-            finding.with_commands([format!("sudo mv {from} {to}")])
+            finding.with_commands([command])
         }
-        _ => {
+        None => {
             let remedy = "correct it or remove it; containerd starts no pod because of a file that it reads first";
             Finding::new(severity, KIND, &text, &remedy)
         }
     }
+}
+
+/// What makes runtimes accept a file whose text is right, and the command that does it.
+fn repair(file: &ConfFile) -> Option<(&'static str, String)> {
+    let from = file.path.display();
+    match (file.encoding, &file.right_name) {
+        (Encoding::Utf8WithMark, _) => Some((
+            "take the mark away:",
+            format!(r"sudo sed -i '1s/^\xEF\xBB\xBF//' {from}"),
+        )),
+        (Encoding::Utf16(name), _) => Some((
+            "write it in UTF-8:",
+            format!(
+                "sudo sh -c 'iconv -f {name} -t UTF-8 {from} >{from}.new && mv {from}.new {from}'"
+            ),
+        )),
+        (Encoding::Utf8, Some(to)) if !to.exists() => Some((
+            "give it the ending that fits:",
+            format!("sudo mv {from} {}", to.display()),
+        )),
+        (Encoding::Utf8, _) => None,
+    }
+}
+
+/// The keys that a file has more than once.
+fn repeated_keys(file: &ConfFile) -> impl Iterator<Item = Finding> {
+    let shown = file.path.display().to_string();
+    file.repeated.iter().map(move |key| {
+        let text = format!(
+            "{shown} has the key {key} more than once in one place: only the last one counts"
+        );
+        let remedy = format!("remove the others from {shown}, or the last one if another is meant");
+        Finding::warning(FindingKind::Conflist, &text, &remedy).about(&shown)
+    })
 }
 
 /// A configuration in a file whose ending runtimes do not read.
@@ -243,8 +285,8 @@ fn conflist(file: &ConfFile, plugin: &Plugin, config: &NodeConfig, paths: &Paths
 
 /// Keys of `ipam` that nobody reads, and that are spelt almost like one that this plugin reads.
 fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
-    let members = plugin.netconf.get("ipam").map_or(&[][..], Tree::members);
-    let keys = members.iter().map(|(key, _)| key);
+    let ipam = plugin.netconf.get("ipam");
+    let keys = ipam.into_iter().flat_map(Tree::members).map(|(key, _)| key);
     let unknown = keys.filter(|key| !is_ipam_key(key));
     let findings = unknown.filter_map(|key| {
         let known = ipam_keys().find(|known| is_near(key, known))?;
@@ -335,7 +377,7 @@ mod tests {
     fn clash(ipam: &str) -> Vec<Finding> {
         let text = format!(r#"{{"name":"x","type":"bridge","ipam":{ipam}}}"#);
         let config = NodeConfig {
-            files: vec![parse(text.as_bytes()).unwrap()],
+            files: vec![parse(&text).unwrap()],
             ..NodeConfig::default()
         };
         let ours = BTreeSet::from(["10.224.0.0/16".parse().unwrap()]);

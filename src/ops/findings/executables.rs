@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -214,6 +215,12 @@ impl Executable {
 fn unusable_file(path: &Path, is_ours: bool, node: &Node) -> Option<Finding> {
     let shown = path.display();
     let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
+        let is_missing = fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
+        if is_missing && commands.node.is_in_container() && leads_elsewhere(path) {
+            let text =
+                format_args!("{shown} is a link to a file that this container does not have");
+            return Some(Finding::ok(KIND, &text));
+        }
         let why = if path.is_symlink() {
             "is a link that leads to no file"
         } else {
@@ -236,6 +243,14 @@ fn unusable_file(path: &Path, is_ours: bool, node: &Node) -> Option<Finding> {
         return Some(finding.with_commands([format!("sudo chmod 755 {shown}")]));
     }
     None
+}
+
+/// Whether a link without a file at its end leads out of its folder. In a container, that file may be on the node alone.
+fn leads_elsewhere(path: &Path) -> bool {
+    fs::read_link(path).is_ok_and(|target| {
+        let is_sibling = target.parent() == Some(Path::new(""));
+        !is_sibling || leads_elsewhere(&path.with_file_name(target))
+    })
 }
 
 /// The finding for a file that does not answer as a CNI plugin.

@@ -122,16 +122,22 @@ fn leaked(leak: Leak, held: &Held, holder: &HeldAddress, view: &NodeView<'_>) ->
             vec![reclaim],
         ),
         Leak::MayBeDead => {
-            let again = match held.suspect {
-                None => format!("now, and again in {} s", AGAIN.as_secs()),
+            let runs = match held.suspect {
+                None => format!(
+                    "two runs of this free it, at least {} s apart:",
+                    AGAIN.as_secs()
+                ),
                 Some(at) => {
                     let left = AGAIN.saturating_sub(view.now.since(at));
-                    format!("once more, in {} s", left.as_secs())
+                    format!(
+                        "one more run of this frees it, in {} s or later:",
+                        left.as_secs()
+                    )
                 }
             };
             (
                 "held, but nothing on this node shows the pods: they may be dead",
-                format!("it is freed when it is found dead twice; {again} or later:"),
+                runs,
                 vec![reclaim],
             )
         }
@@ -233,11 +239,11 @@ fn end_of_duplicate(holders: &[HeldAddress]) -> String {
 
 /// An address that the source took from a running pod.
 fn unlisted(holder: &HeldAddress) -> Finding {
-    let cause = "held, but the source no longer lists it: Azure does not deliver to the pod";
+    let cause = "held, but no longer listed by the source, so Azure does not deliver to the pod";
     let remedy = "assign the addresses to the network interface in Azure again; as a last resort delete the pods, which ends their connections: recreated, they get other addresses";
     let since = holder.unlisted_seconds.map(|seconds| {
         let age = format_age(Duration::from_secs(seconds));
-        format!("not listed for {age}")
+        format!("the plugin noticed it {age} ago")
     });
     Finding {
         cause,

@@ -12,6 +12,7 @@ use serde::de::IgnoredAny;
 use super::inspection::{Inspection, LockingProcess};
 use crate::host::{check_room, io_reason, read_text, room, write_refusal};
 use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
+use crate::log::check_syslog;
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
 use crate::ops::install::{Kind as Installed, look};
 use crate::ops::node::Node;
@@ -35,6 +36,10 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     let log = node.paths().log();
     found.push(log_file(&log, visibility.is_root));
     found.extend(log_folder(&folder_of(&log), visibility));
+    found.extend(operations(node, visibility.is_root));
+    if inspection.config.syslog && !node.is_in_container() {
+        found.extend(syslog(&node.paths().syslog(), &log, visibility));
+    }
     if inspection.config.ours(node.paths().name()).next().is_some() {
         found.extend(cache_folder(node, visibility));
     }
@@ -309,6 +314,33 @@ fn log_file(path: &Path, is_root: bool) -> Finding {
     let finding = Finding::warning(Kind::Log, &format_args!("{shown} {why}"), &remedy);
     let finding = finding.about(&shown);
     finding.with_commands([format!("sudo mv {shown} {shown}.old")])
+}
+
+/// The socket of syslog, if the log is to go there, and nothing listens.
+fn syslog(socket: &Path, log: &Path, visibility: &mut Visibility) -> Option<Finding> {
+    let why = io_reason(&check_syslog(socket).err()?);
+    let (shown, log) = (socket.display().to_string(), log.display());
+    if visibility.hides(&shown, &why) {
+        return None;
+    }
+    let text = format_args!("logTarget is syslog, but nothing listens at {shown}: {why}");
+    let remedy = format_args!(
+        "start journald or a syslog, or remove logTarget from the network configuration; meanwhile the log goes to {log}"
+    );
+    Some(Finding::warning(Kind::Log, &text, &remedy).about(&shown))
+}
+
+/// The list of operations, if it cannot be written, or parts of it cannot be read.
+fn operations(node: &Node, is_root: bool) -> Vec<Finding> {
+    let file = log_file(&node.paths().events(), is_root);
+    if file.is_problem() {
+        return vec![file];
+    }
+    let damage = node.history().unwrap_or_default().damage;
+    let remedy =
+        "no action needed: new operations are recorded, and the file is replaced when it is full";
+    let note = |what: &String| Finding::note(Kind::Log, what, &remedy);
+    damage.iter().map(note).collect()
 }
 
 fn log_folder(folder: &Path, visibility: &mut Visibility) -> Option<Finding> {

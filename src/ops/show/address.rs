@@ -349,11 +349,11 @@ fn fate(judgement: &Judgement, held: &Held, facts: &Facts<'_>) -> String {
         }
         Verdict::Suspect => match held.suspect {
             None => format!(
-                "no evidence shows its holder; it is reclaimed when that is found twice, {} s apart: {program} reclaim --yes",
+                "no evidence shows its holder; two runs of `{program} reclaim --yes` free it, at least {} s apart",
                 AGAIN.as_secs()
             ),
             Some(at) => format!(
-                "no evidence shows its holder; it is reclaimed when that is found again in {} s or later",
+                "no evidence shows its holder; one more run of `{program} reclaim --yes` frees it, in {} s or later",
                 AGAIN.saturating_sub(now.since(at)).as_secs()
             ),
         },

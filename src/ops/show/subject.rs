@@ -11,7 +11,7 @@ use crate::cni::Verb;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
 use crate::host::host_addresses;
-use crate::ipam::{Entry, Evidence, Held, Holder, Ipam, Record};
+use crate::ipam::{Entry, Evidence, EvidenceIndex, Held, Holder, Ipam, Record};
 use crate::ops::events::print_events;
 use crate::ops::held::{
     ContainerMatch, ambiguous, describe_too_short, find_container, find_pods, is_pod_name,
@@ -107,6 +107,7 @@ impl SubjectReport {
             let addresses = report.addresses.iter_mut();
             addresses.for_each(|address| address.mark_unknown(why));
         }
+        let index = EvidenceIndex::new(facts.evidence, ipam);
         for (name, list) in facts.evidence.lists() {
             // Live entries are printed with their address.
             let told_before = |entry: &Entry| {
@@ -115,7 +116,7 @@ impl SubjectReport {
             };
             let entries = list.entries().iter();
             let entries = entries.filter(|e| subject.is_entry(e) && !told_before(e));
-            let entries = entries.map(|entry| describe_entry(name, entry));
+            let entries = entries.map(|entry| describe_entry(name, entry, &index, ipam));
             report.entries.extend(entries);
         }
         for tombstone in &ipam.tombstones {
@@ -191,15 +192,19 @@ impl SubjectReport {
     }
 }
 
-/// Describes an entry of another program's list.
-fn describe_entry(list: &str, entry: &Entry) -> String {
+/// Describes an entry of another program's list. The network namespace of a holder may exist without the path that the entry names.
+fn describe_entry(list: &str, entry: &Entry, index: &EvidenceIndex<'_>, ipam: &Ipam) -> String {
     let addresses: Vec<String> = entry.addresses.iter().map(ToString::to_string).collect();
     let Holder {
         attachment, pod, ..
     } = &entry.holder;
     let pod_text = pod.as_ref().map(|pod| format!(", pod {pod}"));
+    let has_namespace =
+        |held: &Held| entry.holder.agrees_with(&held.holder) && index.has_namespace(&held.holder);
     let status = if entry.is_live {
         "its network namespace or link exists"
+    } else if ipam.holders().any(has_namespace) {
+        "its network namespace exists, but its path does not lead there any more"
     } else {
         "its network namespace was not found"
     };

@@ -62,6 +62,15 @@ broken_nodes! {
         findings: &["log"],
         by_hand: "mount -o remount,rw /var/log",
     }
+    operations_are_damaged {
+        broken_by: "cd /var/run/azure-vnet; list=azure-vnet-ipam.events; head -c -40 $list >/run/torn && cat /run/torn >$list && add web-4 >/dev/null && \
+            $OURS events | grep -q web-4 && $OURS events 2>&1 | grep -q '1 of its 4 lines' && head -c 3000 /dev/urandom >$list && \
+            $OURS events | grep -q 'No operation can be read' && printf '{\"format\":9}' >$list && add web-5 >/dev/null && $OURS events | grep -q web-5",
+    }
+    operations_cannot_be_written {
+        broken_by: "cd /var/run/azure-vnet && rm azure-vnet-ipam.events && mkdir azure-vnet-ipam.events && $OURS events 2>&1 | grep -q 'is a directory'",
+        findings: &["log"],
+    }
 
     // ---- The state ----
     state_is_deleted {
@@ -508,6 +517,11 @@ broken_nodes! {
         findings: &["interface"],
     }
 
+    a_namespace_has_lost_its_path {
+        broken_by: "ip netns exec web-1 sleep 600 </dev/null >/dev/null 2>&1 & ln -s real/$! /proc/$!; until [[ $(cat /proc/$!/comm) == sleep ]]; do sleep 0.05; done; \
+            ip netns del web-1; COLUMNS=999 $OURS show web-1 | grep 'its network namespace exists, but its path does not lead there'",
+    }
+
     // ---- The configuration ----
     kubeconfig_is_missing {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"environment\": \"ipv6NodeIpam\", &/' /etc/cni/net.d/10-bridge.conflist",
@@ -579,6 +593,61 @@ broken_nodes! {
         findings: &["conflist"],
         add: Add::Fails,
     }
+    a_conflist_begins_with_a_mark {
+        broken_by: "sed -i '1s/^/\\xEF\\xBB\\xBF/' /etc/cni/net.d/10-bridge.conflist; $OURS check | grep -q 'byte order mark' && $OURS check --json | grep -q 'network.*azure-bridge'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    a_conflist_is_in_utf_16 {
+        broken_by: "iconv -t UTF-16 /etc/cni/net.d/10-bridge.conflist >/run/utf-16 && cp /run/utf-16 /etc/cni/net.d/10-bridge.conflist && $OURS check --json | grep -q 'network.*azure-bridge'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    a_conflist_is_empty {
+        broken_by: "truncate -s 0 /etc/cni/net.d/10-bridge.conflist; $OURS check | grep 'it is empty'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    a_conflist_has_text_behind_its_end {
+        broken_by: "echo '}' >>/etc/cni/net.d/10-bridge.conflist; $OURS check --json | grep -q 'network.*azure-bridge'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    a_conflist_has_no_name {
+        broken_by: "sed -i '/\"name\"/d' /etc/cni/net.d/10-bridge.conflist; $OURS check | grep 'it has no name'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    a_key_of_a_list_is_in_upper_case {
+        broken_by: "sed -i 's/\"plugins\"/\"Plugins\"/' /etc/cni/net.d/10-bridge.conflist",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    ipam_is_there_twice {
+        broken_by: "sed -i 's/\"ipam\": {/\"ipam\": {\"type\": \"host-local\"}, &/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'has the key ipam more than once'",
+        findings: &["conflist"],
+    }
+    another_ipam_is_the_last_one {
+        broken_by: "sed -i 's/\"type\": \"bridge\",/& \"ipam\": {\"type\": \"azure-vnet-ipam\"},/; s/\"type\": \"azure-vnet-ipam\"$/\"type\": \"host-local\"/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'has the key ipam more than once'",
+        findings: &["conflist", "conflist"],
+        add: Add::Fails,
+    }
+    there_is_no_folder_of_conflists {
+        broken_by: "mount -t tmpfs none /etc/cni && $OURS check | grep 'net.d does not exist'",
+        findings: &["conflist"],
+        add: Add::Fails,
+        by_hand: "umount /etc/cni",
+    }
+    the_folder_of_conflists_is_a_dangling_link {
+        broken_by: "mount -t tmpfs none /etc/cni && ln -s /nowhere /etc/cni/net.d && $OURS check | grep 'is a link that leads to no folder'",
+        findings: &["conflist"],
+        add: Add::Fails,
+        by_hand: "umount /etc/cni",
+    }
+    syslog_does_not_listen {
+        broken_by: "sed -i 's/\"type\": \"bridge\"/\"logTarget\": \"syslog\", &/' /etc/cni/net.d/10-bridge.conflist; [[ ! -e /dev/log ]] || mount --bind $OURS /dev/log",
+        findings: &["log"],
+    }
     master_does_not_exist {
         screen: true,
         broken_by: "sed -i 's/\"type\": \"bridge\"/\"master\": \"eth7\", &/' /etc/cni/net.d/10-bridge.conflist",
@@ -619,6 +688,12 @@ broken_nodes! {
         broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; COLUMNS=999 $OURS check | grep 'another plugin took over (ptp, in /etc/cni/net.d/05-x.conf), and 3 addresses are held'",
         findings: &["conflist"],
         by_hand: "rm /etc/cni/net.d/05-x.conf",
+    }
+    the_main_plugin_is_a_link_that_a_container_cannot_follow {
+        broken_by: "ln -sfn /nowhere/bridge /opt/cni/bin/bridge; ln -sfn real/$PPID /proc/1; unshare -m --propagation private $OURS check | grep 'Nothing is wrong' && ln -sfn self /proc/1",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "ln -sfn /run/broken-node/bridge /opt/cni/bin/bridge",
     }
     main_plugin_is_missing {
         screen: true,

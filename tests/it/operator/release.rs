@@ -80,7 +80,7 @@ fn a_pod_is_released_by_its_whole_name_with_all_its_addresses() {
     for row in [
         "--pod web-1 => 1 its holder may be alive",
         "--pod web --force => 2 type the whole name:\n  shop/web-1\n  shop/web-10\n",
-        "--pod web-10x --force => 1 no pod of this name holds an address",
+        "--pod web-10x --force => 2 no pod \"web-10x\" holds an address",
         "--pod twice --force => 2 2 pods have this name",
         "--pod retried --force => 2 2 sandboxes of pod shop/retried hold addresses",
         "--pod web-1 --container c123456789 => 2 cannot be used with",
