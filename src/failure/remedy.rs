@@ -1,5 +1,7 @@
 //! What to do about a source that gave no pools, and about missing permissions.
 
+use std::net::IpAddr;
+
 use crate::cni::ServerUrl;
 use crate::source::{AnswerError, FetchError, Source, SourceError};
 
@@ -73,11 +75,15 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
         format!("ip route get {host} || ip rule"),
         show_filters(&pattern),
     ];
+    let family = match host.parse() {
+        Ok(IpAddr::V4(_)) => "-4 ",
+        _ => "",
+    };
     let show_routes = vec![
         "ip -brief link show up".to_owned(),
         "ip rule".to_owned(),
         format!(
-            "ip route show table all | grep -wE '{pattern}|default|blackhole|unreachable|prohibit' || echo 'there is no such route'"
+            "ip {family}route show table all | grep -wE '{pattern}|default|blackhole|unreachable|prohibit' || echo 'there is no such route'"
         ),
     ];
     match error {
@@ -106,11 +112,11 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
             show_answer,
         ),
         FetchError::Refused => (
-            "its address is reached, but nothing listens: a route may lead to another machine, or a firewall rule reject it:",
+            "something refuses the connection: another machine that a route leads to, or a firewall rule. The first command shows the route, the second the rules:",
             show_path_of_packets,
         ),
         FetchError::NoRoute(_) => (
-            "no link, rule or route leads there. The first command must name the link that leads out of the node: bring it up where it is missing (`ip link set dev LINK up`). A rule of the second with prohibit, blackhole or unreachable must not apply: remove it with `ip rule del`. The third must name a default route, and none to the address that blocks it:",
+            "no route leads there, or a rule forbids it. The first command shows the links that are up: if the one that leads out of the node is missing, switch it on (`ip link set dev LINK up`). The second shows the rules: remove one with prohibit, blackhole or unreachable (`ip rule del`). The third shows the routes: there must be a default route, and no other that blocks this address:",
             show_routes,
         ),
         FetchError::Transport(_) => ("look at what answers:", show_answer),

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Paths;
@@ -22,10 +23,6 @@ use crate::ipam::NetNs;
 const AF_UNSPEC: u8 = 0;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// A route to an address of the host itself.
-const RTN_LOCAL: u8 = 2;
-/// A route to another host.
-const RTN_UNICAST: u8 = 1;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const ROUTE_MESSAGE: usize = 12;
@@ -117,17 +114,18 @@ fn parse_address(message: &[u8]) -> Option<HostAddress> {
 /// # Errors
 /// The kernel does not answer.
 pub fn host_routes(paths: &Paths) -> io::Result<BTreeSet<IpAddr>> {
-    let routes = single_routes(paths)?.into_iter();
-    Ok(routes.map(|route| route.destination).collect())
+    let routes = routes(paths)?.into_iter();
+    let single = routes.filter(KernelRoute::is_to_one_address);
+    Ok(single.map(|route| route.destination.addr()).collect())
 }
 
-/// A route of the host to a single address.
+/// A route of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SingleRoute {
-    /// The address.
-    pub destination: IpAddr,
-    /// Whether it makes the address one of the host.
-    pub is_local: bool,
+pub struct KernelRoute {
+    /// Where it leads.
+    pub destination: IpNet,
+    /// Its type, as ip-route(8) names it.
+    pub kind: &'static str,
     /// The number of its table.
     pub table: u32,
     /// The kernel's number of the link; `None` if it names none.
@@ -136,17 +134,71 @@ pub struct SingleRoute {
     pub metric: Option<u32>,
 }
 
-impl SingleRoute {
+impl KernelRoute {
+    /// The type of a route to other hosts.
+    pub const UNICAST: &str = "unicast";
+    /// The type of a route that makes addresses those of the host.
+    pub const LOCAL: &str = "local";
     /// The number of the table that commands show and change if they name none.
     pub const MAIN_TABLE: u32 = 254;
+    /// The number of the table that the kernel asks first.
+    pub const LOCAL_TABLE: u32 = 255;
+
+    /// Whether it leads to a single address of another host or of this host.
+    pub fn is_to_one_address(&self) -> bool {
+        let is_single = self.destination.prefix_len() == self.destination.max_prefix_len();
+        is_single && matches!(self.kind, Self::UNICAST | Self::LOCAL)
+    }
+
+    /// Parses a route message; `None` for types that packets of the host never use.
+    fn parse(message: &[u8]) -> Option<KernelRoute> {
+        const RTA_PRIORITY: u16 = 6;
+        const RTA_TABLE: u16 = 15;
+        const TABLE: usize = 4;
+        const TYPE: usize = 7;
+        let kind = match *message.get(TYPE)? {
+            1 => Self::UNICAST,
+            2 => Self::LOCAL,
+            6 => BLACKHOLE,
+            7 => UNREACHABLE,
+            8 => PROHIBIT,
+            _ => return None,
+        };
+        let mut destination = match *message.first()? {
+            AF_INET => IpAddr::from([0; 4]),
+            _ => IpAddr::from([0; 16]),
+        };
+        let mut route = KernelRoute {
+            destination: destination.into(),
+            kind,
+            table: u32::from(*message.get(TABLE)?),
+            link: None,
+            metric: None,
+        };
+        for (kind, value) in attributes(message.get(ROUTE_MESSAGE..)?) {
+            match kind {
+                RTA_DST => destination = ip(value)?,
+                // The number in the header has one byte.
+                RTA_TABLE => route.table = u32_at(value, 0)?,
+                RTA_OIF => route.link = u32_at(value, 0),
+                RTA_PRIORITY => route.metric = u32_at(value, 0),
+                _ => {}
+            }
+        }
+        route.destination = IpNet::new(destination, *message.get(1)?).ok()?;
+        Some(route)
+    }
 }
 
-/// Lists the routes of the host to single addresses, in all tables. The list is empty when a list
-/// below a root replaces the kernel's interfaces.
+const BLACKHOLE: &str = "blackhole";
+const UNREACHABLE: &str = "unreachable";
+const PROHIBIT: &str = "prohibit";
+
+/// Lists the routes of the host in all tables. The list is empty when a list below a root replaces the kernel's interfaces.
 ///
 /// # Errors
 /// The kernel does not answer.
-pub fn single_routes(paths: &Paths) -> io::Result<Vec<SingleRoute>> {
+pub fn routes(paths: &Paths) -> io::Result<Vec<KernelRoute>> {
     let mut all = Vec::new();
     if !paths.is_this_host() {
         return Ok(all);
@@ -155,34 +207,38 @@ pub fn single_routes(paths: &Paths) -> io::Result<Vec<SingleRoute>> {
     for family in [AF_INET, AF_INET6] {
         let mut request = [0u8; ROUTE_MESSAGE];
         request[0] = family;
-        all.extend(netlink.dump(netlink::GET_ROUTE, &request, single_route)?);
+        all.extend(netlink.dump(netlink::GET_ROUTE, &request, KernelRoute::parse)?);
     }
     Ok(all)
 }
 
-/// Parses a route message whose destination is a single address.
-fn single_route(message: &[u8]) -> Option<SingleRoute> {
-    const RTA_PRIORITY: u16 = 6;
-    const RTA_TABLE: u16 = 15;
-    const TABLE: usize = 4;
-    const TYPE: usize = 7;
-    let mut route = SingleRoute {
-        destination: single_destination(message)?,
-        is_local: *message.get(TYPE)? == RTN_LOCAL,
-        table: u32::from(*message.get(TABLE)?),
-        link: None,
-        metric: None,
+/// Returns the route that the kernel uses to an address, as it is in its table; `None` if it has none, or discards the packets.
+///
+/// # Errors
+/// The kernel does not answer, or a route or rule forbids it.
+pub fn matching_route(address: IpAddr) -> io::Result<Option<KernelRoute>> {
+    /// Requests the number of the table, which is that of the main table without it.
+    const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
+    /// Requests the matching entry of the table instead of the resolved route.
+    const RTM_F_FIB_MATCH: u32 = 0x2000;
+    let answer = ask_route(address, RTM_F_FIB_MATCH | RTM_F_LOOKUP_TABLE)?;
+    Ok(answer.and_then(|message| KernelRoute::parse(&message)))
+}
+
+/// Returns the type of the route or rule that discards packets to an address, as ip-route(8) names it; `None` if none does. Sends
+/// nothing.
+pub fn discarding_kind(address: IpAddr) -> Option<&'static str> {
+    let anywhere = match address {
+        IpAddr::V4(_) => IpAddr::from([0; 4]),
+        IpAddr::V6(_) => IpAddr::from([0; 16]),
     };
-    for (kind, value) in attributes(message.get(ROUTE_MESSAGE..)?) {
-        match kind {
-            // The number in the header has one byte.
-            RTA_TABLE => route.table = u32_at(value, 0)?,
-            RTA_OIF => route.link = u32_at(value, 0),
-            RTA_PRIORITY => route.metric = u32_at(value, 0),
-            _ => {}
-        }
+    let connect = || UdpSocket::bind((anywhere, 0))?.connect((address, 80));
+    match connect().err()?.raw_os_error()? {
+        libc::EINVAL => Some(BLACKHOLE),
+        libc::EHOSTUNREACH => Some(UNREACHABLE),
+        libc::EACCES => Some(PROHIBIT),
+        _ => None,
     }
-    Some(route)
 }
 
 /// Returns whether the host itself has the address, or a route to this address alone. Such an
@@ -191,13 +247,11 @@ fn single_route(message: &[u8]) -> Option<SingleRoute> {
 /// # Errors
 /// The kernel does not answer.
 pub fn host_has(paths: &Paths, address: IpAddr) -> io::Result<bool> {
-    /// Requests the matching entry of the table instead of the resolved route.
-    const RTM_F_FIB_MATCH: u32 = 0x2000;
     if !paths.is_this_host() {
         return Ok(false);
     }
-    let answer = ask_route(address, RTM_F_FIB_MATCH)?;
-    Ok(answer.is_some_and(|message| single_destination(&message) == Some(address)))
+    let route = matching_route(address)?;
+    Ok(route.is_some_and(|route| route.is_to_one_address()))
 }
 
 /// Asks for the route to an address from the network namespace of the caller; `None` if it has
@@ -212,21 +266,6 @@ fn ask_route(address: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
     request.extend(flags.to_ne_bytes());
     request.extend(attribute(RTA_DST, &bytes));
     Netlink::open()?.ask(netlink::GET_ROUTE, &request)
-}
-
-/// Returns the destination of a route message, if it is a single address of another host or of this
-/// host.
-fn single_destination(message: &[u8]) -> Option<IpAddr> {
-    let family = *message.first()?;
-    let prefix_len = *message.get(1)?;
-    let route_type = *message.get(7)?;
-    let is_single = matches!((family, prefix_len), (AF_INET, 32) | (AF_INET6, 128));
-    if !is_single || !matches!(route_type, RTN_UNICAST | RTN_LOCAL) {
-        return None;
-    }
-    let (_, destination) =
-        attributes(message.get(ROUTE_MESSAGE..)?).find(|(kind, _)| *kind == RTA_DST)?;
-    ip(destination)
 }
 
 /// The route that the kernel would use to an address.

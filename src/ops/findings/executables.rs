@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::storage::changeable_by_others;
 use crate::cni::CniVersion;
 use crate::ops::finding::{Finding, FindingKind, Severity, remount};
 use crate::ops::install::{self, Kind};
@@ -200,13 +201,6 @@ impl Executable {
                 };
             }
         }
-        if fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o002 != 0) {
-            let text = format_args!("{shown} can be written by every user, and root executes it");
-            let finding = Finding::warning(KIND, &text, &"take that permission away:")
-                .about(&shown)
-                .with_commands([format!("sudo chmod o-w {shown}")]);
-            return Executable::new(finding);
-        }
         Executable::new(Finding::ok(KIND, &format_args!("{shown} is there")))
     }
 }
@@ -295,7 +289,7 @@ fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, node: &Node) -> F
 }
 
 /// Makes the findings about them.
-pub fn examine(executables: &Executables) -> Vec<Finding> {
+pub fn examine(node: &Node, executables: &Executables) -> Vec<Finding> {
     let folder = executables.folder.display();
     if executables.hidden_by.is_some() {
         let names: Vec<&str> = executables.found.keys().map(String::as_str).collect();
@@ -308,12 +302,12 @@ pub fn examine(executables: &Executables) -> Vec<Finding> {
         .chain(executables.mismatches.values())
         .cloned()
         .collect();
-    // With the sticky bit, they can only add files.
-    let is_open = |meta: fs::Metadata| meta.permissions().mode() & 0o1002 == 0o002;
-    if !executables.found.is_empty() && fs::metadata(&executables.folder).is_ok_and(is_open) {
-        let text = format_args!("every user can replace plugins in {folder}, which root executes");
-        let finding = Finding::warning(KIND, &text, &"take that permission away:").about(&folder);
-        findings.push(finding.with_commands([format!("sudo chmod o-w {folder}")]));
+    let names = executables.found.keys();
+    let mut paths: Vec<PathBuf> = names.map(|name| executables.folder.join(name)).collect();
+    if !paths.is_empty() {
+        paths.insert(0, executables.folder.clone());
     }
+    let what = "plugins, which root executes";
+    findings.extend(changeable_by_others(node, KIND, &paths, what));
     findings
 }

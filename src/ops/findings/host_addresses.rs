@@ -1,6 +1,6 @@
 //! The addresses of the host itself: which of them can be removed without harm, and what configured them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 
 use crate::host::{
-    Link, Paths, Route, SingleRoute, host_addresses, host_has, links, read_text, single_routes,
+    KernelRoute, Link, Paths, Route, discarding_kind, host_addresses, host_has, links,
+    matching_route, read_text, routes,
 };
 use crate::ipam::{Ipam, Record};
 
@@ -23,6 +24,8 @@ pub struct HostAddresses {
     pub of_pools: BTreeSet<IpAddr>,
     /// The routes to single addresses of others.
     pub routes: Vec<HostRoute>,
+    /// All routes of the kernel.
+    pub kernel_routes: Vec<KernelRoute>,
     /// The links.
     pub links: Vec<Link>,
     /// The files that configure links.
@@ -100,16 +103,16 @@ impl HostAddresses {
             .into_iter()
             .filter_map(|to| Route::to_the_outside(to).ok()?);
         let own: BTreeSet<IpAddr> = entries.iter().map(|entry| entry.net.addr()).collect();
-        let host_route = |route: &SingleRoute| HostRoute {
-            destination: route.destination,
+        let host_route = |route: &KernelRoute| HostRoute {
+            destination: route.destination.addr(),
             removal: removal(route, &links),
-            is_used: route.table == SingleRoute::MAIN_TABLE
-                || host_has(paths, route.destination).unwrap_or(true),
+            is_used: route.table == KernelRoute::MAIN_TABLE
+                || host_has(paths, route.destination.addr()).unwrap_or(true),
         };
-        let routes = single_routes(paths)
-            .unwrap_or_default()
+        let kernel_routes = routes(paths).unwrap_or_default();
+        let routes = kernel_routes
             .iter()
-            .filter(|route| !own.contains(&route.destination))
+            .filter(|route| route.is_to_one_address() && !own.contains(&route.destination.addr()))
             .map(host_route)
             .collect();
         HostAddresses {
@@ -119,6 +122,7 @@ impl HostAddresses {
                 .collect(),
             of_pools: ipam.records().map(Record::address).collect(),
             routes,
+            kernel_routes,
             files: read_files(paths),
             entries,
             links,
@@ -148,18 +152,88 @@ impl HostAddresses {
         entries.rfind(|entry| entry.net.addr() == address)
     }
 
+    /// The route that the kernel uses to an address, also if that discards the packets.
+    pub fn route_to(&self, address: IpAddr) -> Option<KernelRoute> {
+        match discarding_kind(address) {
+            Some(kind) => self.find_discarding(address, kind).cloned(),
+            None => matching_route(address).ok()?,
+        }
+    }
+
+    /// The route of this type that discards packets to an address. In its table no route is more specific.
+    fn find_discarding(&self, address: IpAddr, kind: &str) -> Option<&KernelRoute> {
+        let mut tables: BTreeMap<u32, &KernelRoute> = BTreeMap::new();
+        let order = |route: &KernelRoute| (128 - route.destination.prefix_len(), route.metric);
+        let routes = self.kernel_routes.iter();
+        for route in routes.filter(|route| route.destination.contains(&address)) {
+            let best = tables.entry(route.table).or_insert(route);
+            if order(route) < order(best) {
+                *best = route;
+            }
+        }
+        // The rules of most hosts lead to these tables alone.
+        let usual = [KernelRoute::LOCAL_TABLE, KernelRoute::MAIN_TABLE];
+        let usual = usual.iter().filter_map(|table| tables.get(table));
+        let mut in_order = usual.chain(tables.values()).copied();
+        in_order.find(|route| route.kind == kind)
+    }
+
+    /// The command that deletes a route.
+    pub fn removal_of(&self, route: &KernelRoute) -> String {
+        removal(route, &self.links)
+    }
+
+    /// The default routes of IPv4 in the main table.
+    pub fn default_routes(&self) -> impl Iterator<Item = &KernelRoute> {
+        let is_default = |route: &&KernelRoute| {
+            let net = route.destination;
+            net.addr().is_ipv4() && net.prefix_len() == 0 && route.table == KernelRoute::MAIN_TABLE
+        };
+        self.kernel_routes.iter().filter(is_default)
+    }
+
+    /// Whether IPv4 packets to other networks have a route. The address that is asked about may have a route of its own.
+    pub fn has_default_route(&self) -> bool {
+        let mut routes = self.default_routes();
+        self.needed.iter().any(IpAddr::is_ipv4)
+            || routes.any(|route| route.kind == KernelRoute::UNICAST)
+    }
+
+    /// The command that removes an address which is not to be on this host at all; `None` if other addresses or routes would go with it.
+    pub fn removal_of_address(&self, entry: &HostEntry) -> Option<String> {
+        let link = self.links.iter().find(|link| link.name == entry.link)?;
+        let others = |route: &&KernelRoute| {
+            let is_other = route.destination.trunc() != entry.net.trunc();
+            is_other && route.kind == KernelRoute::UNICAST && route.destination.addr().is_ipv4()
+        };
+        let mut routes = self.kernel_routes.iter().filter(others);
+        // The kernel removes the routes of a link that has no address left.
+        let takes_routes_along =
+            self.is_alone(entry) && routes.any(|route| route.link == Some(link.index));
+        let is_harmless =
+            !self.takes_others_along(entry) && !self.is_needed(entry) && !takes_routes_along;
+        is_harmless.then(|| format!("sudo ip address del {} dev {}", entry.net, entry.link))
+    }
+
     /// Whether the address can be removed without taking other addresses or the default route along.
     pub fn may_be_removed(&self, entry: &HostEntry) -> bool {
+        entry.link != LOOPBACK && !self.is_own(entry) && !self.takes_others_along(entry)
+    }
+
+    /// Whether the kernel removes other addresses of the subnet with this one.
+    fn takes_others_along(&self, entry: &HostEntry) -> bool {
         let is_of_subnet = |other: &HostEntry| other.net.trunc() == entry.net.trunc();
-        let takes_others_along = entry.net.addr().is_ipv4()
-            && !entry.is_secondary
-            && self.others(entry).any(is_of_subnet);
-        entry.link != LOOPBACK && !self.is_own(entry) && !takes_others_along
+        entry.net.addr().is_ipv4() && !entry.is_secondary && self.others(entry).any(is_of_subnet)
     }
 
     /// Whether the host needs the address: its default route sends from it or reaches its gateway by it, or the link has no other one of
     /// the family. An address of a pool is no other one, as it is to be removed as well.
     fn is_own(&self, entry: &HostEntry) -> bool {
+        self.is_needed(entry) || self.is_alone(entry)
+    }
+
+    /// Whether the link has no other address of the family that stays.
+    fn is_alone(&self, entry: &HostEntry) -> bool {
         let address = entry.net.addr();
         let stays = |other: &HostEntry| {
             let found = other.net.addr();
@@ -167,12 +241,17 @@ impl HostAddresses {
                 && !is_link_local(found)
                 && !self.of_pools.contains(&found)
         };
-        let is_alone = !entry.is_secondary && !self.others(entry).any(stays);
+        !entry.is_secondary && !self.others(entry).any(stays)
+    }
+
+    /// Whether the default route sends from the address, or reaches its gateway by it.
+    fn is_needed(&self, entry: &HostEntry) -> bool {
+        let address = entry.net.addr();
         let is_of_subnet = |other: &HostEntry| other.net.trunc() == entry.net.trunc();
         let connects = !self.others(entry).any(is_of_subnet);
         let is_needed =
             |needed: &IpAddr| *needed == address || (connects && entry.net.contains(needed));
-        self.needed.iter().any(is_needed) || is_alone
+        self.needed.iter().any(is_needed)
     }
 
     /// The other addresses of the same link.
@@ -224,12 +303,12 @@ impl HostAddresses {
 }
 
 /// The command that deletes a route: what it names must tell it from others.
-fn removal(route: &SingleRoute, links: &[Link]) -> String {
+fn removal(route: &KernelRoute, links: &[Link]) -> String {
     let mut command = "sudo ip route del ".to_owned();
-    if route.is_local {
-        command.push_str("local ");
+    if route.kind != KernelRoute::UNICAST {
+        command.push_str(&format!("{} ", route.kind));
     }
-    command.push_str(&IpNet::from(route.destination).to_string());
+    command.push_str(&route.destination.to_string());
     let link = links.iter().find(|link| Some(link.index) == route.link);
     if let Some(link) = link {
         command.push_str(&format!(" dev {}", link.name));
@@ -237,7 +316,7 @@ fn removal(route: &SingleRoute, links: &[Link]) -> String {
     if let Some(metric) = route.metric {
         command.push_str(&format!(" metric {metric}"));
     }
-    if route.table != SingleRoute::MAIN_TABLE {
+    if route.table != KernelRoute::MAIN_TABLE {
         command.push_str(&format!(" table {}", route.table));
     }
     command
@@ -407,16 +486,16 @@ mod tests {
             name: "eth0".to_owned(),
             ..Link::default()
         }];
-        let plain = SingleRoute {
-            destination: "10.1.0.5".parse().unwrap(),
-            is_local: false,
-            table: SingleRoute::MAIN_TABLE,
+        let plain = KernelRoute {
+            destination: "10.1.0.5/32".parse().unwrap(),
+            kind: KernelRoute::UNICAST,
+            table: KernelRoute::MAIN_TABLE,
             link: Some(2),
             metric: None,
         };
-        let other = SingleRoute {
-            destination: "fd00::5".parse().unwrap(),
-            is_local: true,
+        let other = KernelRoute {
+            destination: "fd00::5/128".parse().unwrap(),
+            kind: KernelRoute::LOCAL,
             table: 1000,
             link: None,
             metric: Some(1024),

@@ -1,25 +1,27 @@
 //! The source of the pools, the interfaces of the node that its answer is about, and the pools of the state.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::slice;
 
 use ipnet::IpNet;
 
+use super::host_addresses::{HostAddresses, HostEntry};
 use super::inspection::{Inspection, SourceAnswer};
 use super::kubelet;
-use crate::failure::{Audience, ENVIRONMENT_REMEDY, exhausted, needs_root, source_remedy};
-use crate::host::{Link, Paths, io_reason, links};
+use crate::failure::{Audience, ENVIRONMENT_REMEDY, Remedy, exhausted, needs_root, source_remedy};
+use crate::host::{KernelRoute, Link, Paths, io_reason, links};
 use crate::ipam::{Ipam, Pool, PoolCount, RetriedPod};
 use crate::log::Milliseconds;
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
 use crate::ops::node::Node;
 use crate::ops::screen::{join_first, pluralize};
-use crate::source::{MatchedListing, PrimaryAddress, Source, SourceError};
+use crate::source::{FetchError, MatchedListing, PrimaryAddress, Source, SourceError};
 
 /// Examines them.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
+    let default_route = default_route(inspection);
     let mut found = match &inspection.source {
         Err(why) => vec![Finding::error(
             FindingKind::Source,
@@ -37,10 +39,16 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
                 let file = file.filter(|file| is_not_mounted(node, file));
                 visibility.not_mounted = file.map(|file| file.display().to_string());
                 let meanwhile = meanwhile(inspection.state.ipam(), inspection.config.conf.ipv6);
-                vec![unanswered(source, error, visibility.is_root, meanwhile)]
+                let unreached = Unreached {
+                    host: &inspection.host,
+                    has_default_route: default_route.is_none(),
+                    is_root: visibility.is_root,
+                };
+                vec![unreached.finding(source, error, meanwhile)]
             }
         },
     };
+    found.extend(default_route);
     found.extend(links_down(node, inspection));
     found.extend(missing_primaries(inspection));
     found.extend(pools(node, inspection));
@@ -134,23 +142,113 @@ fn meanwhile(ipam: &Ipam, ipv6: bool) -> &'static str {
     }
 }
 
-/// The finding for a source that failed.
-fn unanswered(source: &Source, error: &SourceError, is_root: bool, meanwhile: &str) -> Finding {
-    let source = source.failed_part(error);
-    let mut remedy = source_remedy(source, error, is_root);
-    if let Some(key) = source.chosen_by() {
-        remedy.text = format!(
-            "{key} names this source: is that right? If it is, {}",
-            remedy.text
-        );
+/// What is known of the host when a source failed.
+struct Unreached<'a> {
+    host: &'a HostAddresses,
+    /// Whether nothing is wrong with the default route.
+    has_default_route: bool,
+    is_root: bool,
+}
+
+impl Unreached<'_> {
+    /// The finding for the source.
+    fn finding(&self, source: &Source, error: &SourceError, meanwhile: &str) -> Finding {
+        let source = source.failed_part(error);
+        let mut remedy = source_remedy(source, error, self.is_root);
+        if let Some(key) = source.chosen_by() {
+            remedy.text = format!(
+                "{key} names this source: is that right? If it is, {}",
+                remedy.text
+            );
+        }
+        let mut evidence = vec![meanwhile.to_owned()];
+        let is_connected = match error {
+            SourceError::Fetch(_, why) => {
+                matches!(why, FetchError::Status(_) | FetchError::SlowAnswer(_))
+            }
+            _ => true,
+        };
+        if !is_connected && source.is_wire_server() {
+            evidence.extend(way_to_wire_server(self.host, &mut remedy));
+        }
+        let is_of_no_route = matches!(error, SourceError::Fetch(_, FetchError::NoRoute(_)));
+        let is_explained = evidence.len() > 1;
+        if is_of_no_route && !is_explained && !self.has_default_route {
+            remedy = Remedy {
+                text: "this host has no default route of IPv4; restore it first, as the finding about it says".to_owned(),
+                commands: Vec::new(),
+            };
+        }
+        let finding = if needs_root(source, error, self.is_root) && !is_explained {
+            Finding::note(FindingKind::Source, error, &remedy.text)
+        } else {
+            Finding::error(FindingKind::Source, error, &remedy.text)
+        };
+        let finding = finding.about(source.name()).with_commands(remedy.commands);
+        finding.with_evidence(evidence)
     }
-    let finding = if needs_root(source, error, is_root) {
-        Finding::note(FindingKind::Source, error, &remedy.text)
-    } else {
-        Finding::error(FindingKind::Source, error, &remedy.text)
+}
+
+/// Describes what keeps requests from the wire server, if that is an address or a route of this host, and puts its removal into the
+/// remedy.
+fn way_to_wire_server(host: &HostAddresses, remedy: &mut Remedy) -> Option<String> {
+    const WIRE_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16));
+    if host.entries.is_empty() {
+        return None;
+    }
+    let route = host.route_to(WIRE_SERVER)?;
+    let removal = host.removal_of(&route);
+    let shown = removal.trim_start_matches("sudo ip route del ");
+    let own = host.entries.iter();
+    let own: Vec<_> = own.filter(|e| e.net.addr() == WIRE_SERVER).collect();
+    let (why, commands) = match (route.kind, &*own) {
+        // This is a matter of the default route.
+        _ if route.destination.prefix_len() == 0 => return None,
+        (KernelRoute::LOCAL, [_, ..]) => {
+            let links: Vec<&str> = own.iter().map(|entry| &*entry.link).collect();
+            let removals = own.iter().map(|entry| host.removal_of_address(entry));
+            (
+                format!(
+                    "this host itself has the address {WIRE_SERVER}, on {}",
+                    links.join(", ")
+                ),
+                removals
+                    .collect::<Option<Vec<String>>>()
+                    .unwrap_or_default(),
+            )
+        }
+        (KernelRoute::LOCAL, []) => (
+            format!("the route `{shown}` makes {WIRE_SERVER} an address of this host"),
+            vec![removal],
+        ),
+        (KernelRoute::UNICAST, _) => {
+            let mut routes = host.default_routes();
+            if routes.any(|default| default.link == route.link) {
+                return None;
+            }
+            // Nobody but the operator knows which link is right.
+            remedy.text = format!(
+                "if another link leads out of the node, `{}` removes the route named above; if not, {}",
+                removal.trim_start_matches("sudo "),
+                remedy.text
+            );
+            return Some(format!(
+                "the route `{shown}` leads to {WIRE_SERVER}, instead of the default route"
+            ));
+        }
+        _ => (
+            format!("the route `{shown}` discards packets to {WIRE_SERVER}"),
+            vec![removal],
+        ),
     };
-    let finding = finding.about(source.name()).with_commands(remedy.commands);
-    finding.with_evidence(vec![meanwhile.to_owned()])
+    remedy.text = if commands.is_empty() {
+        "no request leaves the host: move the address away; other addresses or routes of its link go with it, so set these again"
+    } else {
+        "no request leaves the host: find out what put this there, and remove it:"
+    }
+    .to_owned();
+    remedy.commands = commands;
+    Some(why)
 }
 
 /// Listed interfaces that this node does not have.
@@ -220,7 +318,10 @@ fn links_down(node: &Node, inspection: &Inspection) -> Vec<Finding> {
             format_args!("{name} is switched off, so no packet of a pod leaves the node by it");
         let remedy = "find out what switched it off; switch it on. The kernel dropped its routes: the service that configures the network (systemd-networkd, NetworkManager) sets them again, which `ip route` must show";
         let mut commands = vec![format!("sudo ip link set dev {name} up")];
-        commands.extend(restore_default_route(inspection, name));
+        let mut entries = host.entries.iter().filter(|entry| entry.link == name);
+        let restore = entries.find_map(|entry| restore_default_route(inspection, entry.net, name));
+        // The service needs some seconds.
+        commands.extend(restore.map(|command| format!("sleep 5; {command}")));
         let severity = if of_pools.contains(name) {
             Severity::Error
         } else {
@@ -232,17 +333,71 @@ fn links_down(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     found
 }
 
-/// The command that sets the default route of a node that has none, if nothing else sets it. The link is that of the primary interface.
-fn restore_default_route(inspection: &Inspection, link: &str) -> Option<String> {
-    if inspection.host.needed.iter().any(IpAddr::is_ipv4) {
+/// The command that sets the default route of a host that has none, if the gateway is in this subnet of the link. Without pools it is
+/// the first address, as everywhere in Azure.
+fn restore_default_route(inspection: &Inspection, net: IpNet, link: &str) -> Option<String> {
+    if inspection.host.has_default_route() || !net.addr().is_ipv4() {
         return None;
     }
-    let mut pools = inspection.matched()?.inventory.pools.iter();
-    let pool = pools.find(|pool| pool.priority == 0 && pool.gateway.is_ipv4())?;
+    let links = &inspection.host.links;
+    let index = links.iter().find(|found| found.name == link)?.index;
+    let is_link = |if_name: &str| {
+        let own = links.iter().find(|found| found.name == if_name);
+        own.is_some_and(|own| own.index == index || own.master == Some(index))
+    };
+    let listed = inspection.matched().into_iter();
+    let listed = listed.flat_map(|matched| &matched.inventory.pools);
+    let listed = listed.map(|pool| (pool.priority, &*pool.if_name, Some(pool.gateway)));
+    let stored = inspection.state.ipam().pools();
+    let stored = stored.map(|(_, _, pool)| (pool.priority, &*pool.if_name, pool.gateway));
+    let mut pools = listed
+        .chain(stored)
+        .filter(|pool| !pool.1.is_empty())
+        .peekable();
+    let gateway = if pools.peek().is_none() {
+        net.hosts().next()
+    } else {
+        pools.find_map(|(priority, if_name, gateway)| {
+            gateway.filter(|gateway| priority == 0 && is_link(if_name) && net.contains(gateway))
+        })
+    };
+    let gateway = gateway.filter(|gateway| *gateway != net.addr())?;
     Some(format!(
-        "sleep 5; ip -4 route show default | grep -q . || sudo ip route add default via {} dev {link}",
-        pool.gateway
+        "ip -4 route show default | grep -qw dev || sudo ip route add default via {gateway} dev {link}"
     ))
+}
+
+/// The finding for a host that has no default route of IPv4, although a link is up and has an address.
+fn default_route(inspection: &Inspection) -> Option<Finding> {
+    let host = &inspection.host;
+    let leads_out = |entry: &&HostEntry| {
+        let mut links = host.links.iter();
+        let is_subnet =
+            entry.net.prefix_len() < 31 && entry.net.hosts().next() != Some(entry.net.addr());
+        let is_up = |link: &Link| link.is_up && !link.loopback && link.peer_namespace.is_none();
+        is_subnet
+            && entry.net.addr().is_ipv4()
+            && links.any(|link| link.name == entry.link && is_up(link))
+    };
+    let entries: Vec<_> = host.entries.iter().filter(leads_out).collect();
+    if host.has_default_route() || entries.is_empty() {
+        return None;
+    }
+    let restore = |entry: &&HostEntry| restore_default_route(inspection, entry.net, &entry.link);
+    let commands: BTreeSet<String> = entries.iter().filter_map(restore).collect();
+    let text =
+        "the default route of IPv4 is missing, so no packet to another network leaves the node";
+    let finding = |remedy: &str| Finding::error(FindingKind::Interface, &text, &remedy);
+    if commands.len() != 1 {
+        return Some(finding(
+            "find out what removed it, and have the service that configures the network set it again. Its gateway is the first address of the subnet in Azure, which this host does not show",
+        ));
+    }
+    // A route with a metric may stay.
+    let discarding = host.default_routes().filter(|route| route.metric.is_none());
+    let removals = discarding.map(|route| host.removal_of(route));
+    let remedy = "find out what removed it, and have the service that configures the network set it again; until then:";
+    Some(finding(remedy).with_commands(removals.chain(commands)))
 }
 
 /// Addresses that the source lists for the node itself, and that no link of it has: azure-vnet moves them to a bridge.
@@ -271,7 +426,7 @@ fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
         let mut commands = Vec::new();
         if let Some(device) = device {
             commands.push(format!("sudo ip address add {net} dev {}", device.name));
-            commands.extend(restore_default_route(inspection, &device.name));
+            commands.extend(restore_default_route(inspection, *net, &device.name));
         }
         // Many nodes leave IPv6, and further network interfaces, unconfigured.
         let severity = if primary.is_of_primary_link && net.addr().is_ipv4() {
@@ -499,7 +654,6 @@ mod tests {
     use crate::ipam::Moment;
     use crate::ops::finding::Severity;
     use crate::ops::findings::tests::listed;
-    use crate::source::FetchError;
 
     #[test]
     fn hardware_addresses_are_shown_as_ip_link_does() {
@@ -532,7 +686,12 @@ mod tests {
             // An answer proves that the route works.
             let is_answered = matches!(source, FetchError::Status(_));
             let error = SourceError::Fetch(url.clone(), source);
-            let found = unanswered(&Source::Wire(url.clone()), &error, true, "");
+            let unreached = Unreached {
+                host: &HostAddresses::default(),
+                has_default_route: true,
+                is_root: true,
+            };
+            let found = unreached.finding(&Source::Wire(url.clone()), &error, "");
             assert!(
                 !is_answered || !found.commands[0].contains("ip route"),
                 "{found:?}"

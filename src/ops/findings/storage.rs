@@ -44,7 +44,88 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
         found.extend(cache_folder(node, visibility));
     }
     found.extend(cache_files(&inspection.evidence, node));
+    let (paths, cache) = (node.paths(), node.paths().cni_cache());
+    let state = vec![folder_of(&paths.state()), paths.state(), paths.backup()];
+    let records = with_files(&cache).into_iter().chain([folder_of(&cache)]);
+    for (kind, paths, what) in [
+        (Kind::State, state, "the state"),
+        (Kind::Lock, with_files(&paths.lock_folder()), "the lock"),
+        (Kind::Cache, records.collect(), "the runtime's records"),
+        (
+            Kind::Conflist,
+            with_files(&paths.conf_folder()),
+            "network configurations",
+        ),
+    ] {
+        found.extend(changeable_by_others(node, kind, &paths, what));
+    }
     found
+}
+
+/// A folder and the files in it.
+fn with_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file());
+    let mut files: Vec<PathBuf> = files.collect();
+    files.sort_unstable();
+    [vec![folder.to_owned()], files].concat()
+}
+
+/// The files and folders that root relies on, and that other users can change: they own them, or have the permission to write.
+pub fn changeable_by_others(
+    node: &Node,
+    kind: Kind,
+    paths: &[PathBuf],
+    what: &str,
+) -> Option<Finding> {
+    const OTHERS_WRITE: u32 = 0o022;
+    // In a user namespace, and below a root, root's files have another owner.
+    let root = fs::metadata(node.paths().under_root("/")).ok()?.uid();
+    let is_foreign = |meta: &Metadata| ![0, root].contains(&meta.uid());
+    let is_writable = |meta: &Metadata| {
+        let mode = meta.permissions().mode();
+        // In a folder with the sticky bit, they can only add files.
+        mode & OTHERS_WRITE != 0 && !(meta.is_dir() && mode & 0o1000 != 0)
+    };
+    let found = paths.iter().filter_map(|path| {
+        let meta = fs::metadata(path).ok()?;
+        (is_foreign(&meta) || is_writable(&meta)).then_some((path, meta))
+    });
+    let found: Vec<(&PathBuf, Metadata)> = found.collect();
+    let (first, _) = found.first()?;
+    let described = found.iter().map(|(path, meta)| {
+        let mode = meta.permissions().mode() & 0o7777;
+        format!("{} (owner {}, mode {mode:04o})", path.display(), meta.uid())
+    });
+    let text = format!(
+        "users other than root can change {what}: {}",
+        join_first(described)
+    );
+    let affected = |is_affected: &dyn Fn(&Metadata) -> bool, command: &str| {
+        let paths = found.iter().filter(|(_, meta)| is_affected(meta));
+        on_plain(command, paths.map(|(path, _)| path.display().to_string()))
+    };
+    let commands = [
+        affected(&is_foreign, "sudo chown root"),
+        affected(&is_writable, "sudo chmod go-w"),
+    ];
+    let remedy = "make root the owner, and take the write permission away:";
+    let finding = Finding::warning(kind, &text, &remedy).about(first.display());
+    Some(finding.with_commands(commands.concat()))
+}
+
+/// The commands that apply this one to paths. A name that a shell would read as more than a name is left to the reader.
+fn on_plain(command: &str, paths: impl Iterator<Item = String>) -> Vec<String> {
+    /// As many as a line takes.
+    const PER_COMMAND: usize = 10;
+    let is_safe = |c: char| c.is_ascii_alphanumeric() || "-_.:@+/".contains(c);
+    let plain: Vec<String> = paths.filter(|path| path.chars().all(is_safe)).collect();
+    let lines = plain.chunks(PER_COMMAND);
+    lines
+        .map(|paths| format!("{command} {}", paths.join(" ")))
+        .collect()
 }
 
 fn folder_of(file: &Path) -> PathBuf {
@@ -88,7 +169,8 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
 fn state_file(path: &Path, mode: u32, bytes: u64) -> Finding {
     let mode = mode & 0o7777;
     let text = format_args!("{}, mode {mode:04o}, {bytes} bytes", path.display());
-    if mode == MODE {
+    // That others can change it is a finding of its own.
+    if mode == MODE || mode & 0o022 != 0 {
         return Finding::ok(Kind::State, &text);
     }
     let remedy = format_args!("no action needed: the next ADD makes it {MODE:04o}");
@@ -397,8 +479,6 @@ pub fn may_be_half_written(part: &UnreadablePart, node: &Node) -> bool {
 
 /// The files of libcni's cache that cannot be read.
 fn cache_files(evidence: &Evidence, node: &Node) -> Option<Finding> {
-    /// As many as a line takes.
-    const PER_COMMAND: usize = 10;
     let EvidenceList::Read { doubtful, .. } = &evidence.cache else {
         return None;
     };
@@ -418,21 +498,9 @@ fn cache_files(evidence: &Evidence, node: &Node) -> Option<Finding> {
         join_first(names.iter().map(|name| (*name).to_owned()))
     );
     let remedy = "no address is reclaimed that may belong to one of them; they serve nobody, so move them away:";
-    // A name that a shell would read as more than a name is left to the reader.
-    let is_plain = |name: &&&str| {
-        let is_safe = |c: char| c.is_ascii_alphanumeric() || "-_.:@+".contains(c);
-        name.chars().all(is_safe)
-    };
-    let plain: Vec<&str> = names.iter().filter(is_plain).copied().collect();
     let mut commands = vec![format!("sudo mkdir -p {aside}")];
-    let moves = plain.chunks(PER_COMMAND).map(|names| {
-        let paths: Vec<String> = names
-            .iter()
-            .map(|name| format!("{folder}/{name}"))
-            .collect();
-        format!("sudo mv -t {aside} {}", paths.join(" "))
-    });
-    commands.extend(moves);
+    let paths = names.iter().map(|name| format!("{folder}/{name}"));
+    commands.extend(on_plain(&format!("sudo mv -t {aside}"), paths));
     let finding = Finding::warning(Kind::Cache, &text, &remedy).about(&folder);
     Some(finding.with_commands(commands))
 }

@@ -41,7 +41,7 @@ fn running_pods() -> BTreeMap<String, String> {
 /// The own address of the host, the state of its link, its default route, and the way to the wire server.
 fn host_network() -> String {
     stdout_of(
-        "ip -o -4 address show dev eth0 | grep -ow 10.224.0.4/16; ip -o link show dev eth0 | grep -ow UP; ip route show default; ip route show 168.63.129.16; ip rule",
+        "ip -o -4 address show dev eth0 | grep -ow 10.224.0.4/16; ip -o link show dev eth0 | grep -ow UP; ip route show default | grep -w dev; ip route show 168.63.129.16 dev wire0; ip rule",
     )
 }
 

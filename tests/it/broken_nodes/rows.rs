@@ -192,6 +192,11 @@ broken_nodes! {
         broken_by: "for n in {1..40}; do echo '{}' >/var/lib/cni/results/azure-bridge-$n-eth0; touch -d '2 minutes ago' /var/lib/cni/results/azure-bridge-$n-eth0; done",
         findings: &["cache"],
     }
+    other_users_can_change_what_root_relies_on {
+        broken_by: "chown 1000 /run/azure-vnet; chmod 777 /run/azure-vnet /var/lib/cni; chmod 666 /run/azure-vnet-ipam.json /run/azure-vnet/azure-vnet-ipam.lock; chown 1000 /var/lib/cni/results/* /run/azure-vnet-ipam.json; chmod g+w /etc/cni/net.d/*",
+        findings: &["state", "lock", "conflist", "cache"],
+        by_hand: "! find /run/azure-vnet /run/azure-vnet-ipam.json /var/lib/cni /etc/cni/net.d \\( -uid +0 -o -perm /022 \\) ! -type l | grep .",
+    }
     state_can_be_read_by_everybody {
         broken_by: "chmod 644 /var/run/azure-vnet-ipam.json",
     }
@@ -430,10 +435,30 @@ broken_nodes! {
     a_blackhole_route_hides_the_wire_server {
         broken_by: "ip route replace blackhole 168.63.129.16/32",
         findings: &["source"],
-        by_hand: "ip route del blackhole 168.63.129.16/32; ip route replace 168.63.129.16 dev wire0",
+        by_hand: "! ip route del blackhole 168.63.129.16/32 2>/dev/null; ip route replace 168.63.129.16 dev wire0",
+    }
+    a_route_of_another_table_forbids_the_wire_server {
+        broken_by: "ip rule add to 168.63.129.16 lookup 99 pref 1; ip route add prohibit 168.0.0.0/8 table 99",
+        findings: &["source"],
+        by_hand: "! ip route show table 99 | grep .",
+    }
+    the_host_has_the_address_of_the_wire_server {
+        broken_by: "ip addr add 168.63.129.16/32 dev lo; COLUMNS=999 $OURS check | grep 'this host itself has the address 168.63.129.16, on lo'",
+        findings: &["source"],
+        by_hand: "! ip -4 address show | grep -w 168.63.129.16",
+    }
+    a_local_route_leads_to_the_address_of_the_wire_server {
+        broken_by: "ip route add local 168.63.129.16 dev lo table local",
+        findings: &["source"],
+        by_hand: "! ip route show table local | grep -w 168.63.129.16",
+    }
+    a_local_route_of_another_table_leads_to_the_address_of_the_wire_server {
+        broken_by: "ip rule del pref 0; ip rule add pref 2 lookup local; ip rule add to 168.63.129.16 lookup 99 pref 1; ip route add local 168.63.129.16 dev lo table 99",
+        findings: &["source"],
+        by_hand: "! ip route show table 99 | grep .",
     }
     a_route_leads_to_a_wrong_device {
-        broken_by: "ip route replace 168.63.129.16 dev azbr0; ip neigh replace 168.63.129.16 lladdr 12:34:56:78:9a:bc dev azbr0 nud permanent",
+        broken_by: "ip route replace 168.63.129.16 dev azbr0; ip neigh replace 168.63.129.16 lladdr 12:34:56:78:9a:bc dev azbr0 nud permanent; COLUMNS=9999 $OURS check | grep '`ip route del 168.63.129.16/32 dev azbr0` removes'",
         findings: &["source"],
         by_hand: "ip route replace 168.63.129.16 dev wire0",
     }
@@ -468,6 +493,8 @@ broken_nodes! {
     }
     interface_was_renamed {
         broken_by: "ip link set eth0 down; ip link set eth0 name eth9; ip link set eth9 up",
+        findings: &["interface"],
+        by_hand: "ip route show default | grep -w 'via 10.224.0.1 dev eth9'",
     }
 
     a_second_interface_has_the_same_hardware_address {
@@ -492,6 +519,24 @@ broken_nodes! {
         broken_by: "ip addr flush dev eth0 scope global; ip addr add 192.0.2.9/32 dev wire0; ip route replace 168.63.129.16 dev wire0 src 192.0.2.9",
         findings: &["interface"],
         by_hand: "ip -o -4 address show dev eth0 | grep -w 10.224.0.4/16; ip route show default | grep -w 10.224.0.1",
+    }
+    the_default_route_is_missing {
+        broken_by: "ip route del default; ip -6 addr add fd00::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0",
+        findings: &["interface"],
+        by_hand: "ip route show default | grep -w 'via 10.224.0.1 dev eth0'",
+    }
+    the_default_route_is_missing_and_no_other_leads_to_the_source {
+        broken_by: "ip route del default; ip route del 168.63.129.16; ip -6 addr add fd00::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0",
+        findings: &["source", "interface"],
+        by_hand: "ip route show default | grep -w 'via 10.224.0.1 dev eth0'; ip route add 168.63.129.16 dev wire0",
+    }
+    the_default_route_discards_packets {
+        broken_by: "ip route replace blackhole default; ip route add unreachable default metric 99",
+        findings: &["interface"],
+        by_hand: "ip route show default | grep -w 'via 10.224.0.1 dev eth0'",
+    }
+    halves_replace_the_default_route_and_a_test_network_is_discarded {
+        broken_by: "ip route add blackhole 192.0.2.0/24; $OURS check | grep 'Nothing is wrong' || exit 1; ip route del blackhole 192.0.2.0/24; ip route del default; ip route add 0.0.0.0/1 via 10.224.0.1; ip route add 128.0.0.0/1 via 10.224.0.1",
     }
     the_host_has_no_address_and_does_not_reach_the_source {
         broken_by: "ip addr flush dev eth0 scope global",
