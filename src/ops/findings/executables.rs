@@ -210,7 +210,7 @@ fn unusable_file(path: &Path, is_ours: bool, node: &Node) -> Option<Finding> {
     let shown = path.display();
     let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
         let is_missing = fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
-        if is_missing && commands.node.is_in_container() && leads_elsewhere(path) {
+        if is_missing && node.is_in_container() && leads_elsewhere(path) {
             let text =
                 format_args!("{shown} is a link to a file that this container does not have");
             return Some(Finding::ok(KIND, &text));
