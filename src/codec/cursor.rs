@@ -1,6 +1,6 @@
 //! A cursor that reads a JSON text one value at a time.
 //!
-//! The state is mostly records of one shape, and serde_json takes several times as long to read
+//! A state consists mostly of records of one shape. serde_json takes several times as long to read
 //! them. The cursor reads the common values itself: spaces, members, strings without escapes and
 //! short integers. It leaves everything else to serde_json, with its rules and error messages.
 
@@ -14,8 +14,8 @@ use super::address::leading_address;
 pub type ParseError = String;
 
 /// A position in a JSON text.
-// The short methods are `#[inline]`, because optimisation for size calls them otherwise, which made
-// reading a state twice as slow.
+// Optimisation for size does not inline the short methods without `#[inline]`. Reading a state then
+// took twice as long.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'de> {
     pub(super) rest: &'de str,
@@ -38,7 +38,7 @@ impl<'de> Cursor<'de> {
         earlier.rest.get(..length).unwrap_or_default().trim_start()
     }
 
-    /// Calls `read`, and goes back to where it began if it returns `None`.
+    /// Calls `read`, and restores the position if it returns `None`.
     pub fn attempt<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let mut ahead = *self;
         let found = read(&mut ahead)?;
@@ -49,7 +49,7 @@ impl<'de> Cursor<'de> {
     /// Skips `text` if it follows exactly. Returns whether it did.
     #[inline]
     pub fn literal(&mut self, text: &str) -> bool {
-        // The standard library calls memcmp, and that of musl compares byte by byte: a DEL took 8 %
+        // The standard library calls memcmp. musl's compares byte by byte, and a DEL took 8 %
         // longer.
         let is_there = is_prefix(self.rest.as_bytes(), text.as_bytes());
         if is_there {

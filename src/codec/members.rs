@@ -19,8 +19,8 @@ pub fn utf8(bytes: &[u8]) -> Result<&str, Error> {
     std::str::from_utf8(bytes).map_err(Error::custom)
 }
 
-/// Returns the error for `text`, which could not be read beyond `cursor`. If the text is not JSON,
-/// this is the error of serde_json, otherwise `message` with the position.
+/// Returns the error for `text`, where reading stopped at `cursor`. It is serde_json's error if the
+/// text is not JSON. Otherwise it is `message` with the position.
 fn error_at(cursor: Cursor<'_>, message: ParseError, text: &str) -> Error {
     if let Err(e) = serde_json::from_str::<IgnoredAny>(text) {
         return e;
@@ -182,7 +182,7 @@ pub fn text<T>(
     Ok(())
 }
 
-/// Returns whether a key of a document is the known one, in any ASCII case.
+/// Returns whether a key of a document equals the known one, in any ASCII case.
 pub fn is(key: &str, known: &str) -> bool {
     key.eq_ignore_ascii_case(known)
 }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn null_leaves_what_is_there_and_a_repeated_object_is_merged() {
+    fn null_changes_nothing_and_repeated_object_is_merged() {
         let got =
             outer(r#"{"name":"x","name":null,"inner":{"a":{}},"inner":null,"inner":{"b":null}}"#)
                 .unwrap();

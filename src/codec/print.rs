@@ -140,7 +140,7 @@ impl<T: Print> Print for BTreeMap<String, T> {
     }
 }
 
-/// Appends an object whose values `print` appends.
+/// Appends an object. `print` appends each value.
 pub fn print_map<T>(
     map: &BTreeMap<String, T>,
     out: &mut Out,

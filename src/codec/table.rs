@@ -1,4 +1,4 @@
-//! The table of an object's members, from which its reader and its printer are made.
+//! Makes the reader and the printer of an object from one table of its members.
 
 /// Implements [`Members`](super::Members) and [`PrintMembers`](super::PrintMembers) for a struct.
 ///

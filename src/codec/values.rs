@@ -25,10 +25,10 @@ impl<'de> Cursor<'de> {
     }
 
     /// Reads an object member by member. `member` must read the spaces before the key, the key
-    /// ([`Cursor::key`]) and the value; so it can read a member of a known layout as one text.
+    /// ([`Cursor::key`]) and the value. So it can read a member of a known layout in one piece.
     ///
     /// # Errors
-    /// As [`Cursor::object`].
+    /// The errors of [`Cursor::object`].
     pub fn members(
         &mut self,
         member: &mut dyn FnMut(&mut Self) -> Result<(), ParseError>,
@@ -37,7 +37,8 @@ impl<'de> Cursor<'de> {
             return Ok(());
         }
         self.expect(b'{', "an object")?;
-        // A copy looks for the end, because the spaces before the first key are for `member`.
+        // A copy of the cursor checks for the end, because `member` must read the spaces before the
+        // first key.
         let mut ahead = *self;
         if ahead.take(b'}') {
             *self = ahead;
@@ -57,7 +58,7 @@ impl<'de> Cursor<'de> {
     /// No string follows, or no colon after it.
     pub fn key(&mut self) -> Result<Cow<'de, str>, ParseError> {
         let key = self.string()?;
-        // Nearly every text has this spelling, which one comparison finds.
+        // Nearly every text has this spelling, and one comparison is faster.
         if !self.literal(": ") {
             self.expect(b':', "`:`")?;
         }
@@ -116,7 +117,7 @@ impl<'de> Cursor<'de> {
             self.rest = after;
             return Ok(number);
         }
-        // serde_json has the error message.
+        // serde_json makes the error message.
         self.any()
     }
 
@@ -158,8 +159,8 @@ impl<'de> Cursor<'de> {
     }
 }
 
-/// Parses the number at the start of a text. Returns it with its length. `None` for a number that is
-/// not an unsigned integer, does not fit, or has leading zeros.
+/// Parses the number at the start of a text. Returns it with its length. Returns `None` for a
+/// number that is not an unsigned integer, does not fit, or has leading zeros.
 fn leading_number(text: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0_u64;
     let mut length = 0;
@@ -190,7 +191,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    /// Reads a value of any type with the methods of the cursor, as far as it has them.
+    /// Reads a value of any type, with the cursor's own methods where it has one.
     fn walk(cursor: &mut Cursor<'_>) -> Result<Value, ParseError> {
         Ok(match cursor.peek() {
             Some(b'{') => {
@@ -284,7 +285,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_of_json_characters_is_read_as_serde_json_reads_it(text in PIECES) {
+        fn text_of_json_characters_is_read_as_by_serde_json(text in PIECES) {
             prop_assert_eq!(read(&text), serde_json::from_str(&text).ok(), "{:?}", text);
         }
     }

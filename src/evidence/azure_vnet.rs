@@ -42,14 +42,15 @@ pub fn read(paths: &Paths, kernel: &Kernel) -> EvidenceList {
     }
 }
 
-/// Returns whether azure-vnet has a connected endpoint of this container at this address: its link
-/// is on the host, and in transparent mode also the host route to the address.
+/// Returns whether azure-vnet has a connected endpoint of this container with this address. The
+/// host then has the link of the endpoint. In transparent mode it also has a route to the address.
 ///
 /// A DEL for the address of a connected endpoint does not end the pod. When azure-vnet gets a
 /// second ADD for a container, the second endpoint fails, and azure-vnet releases the address of
-/// the first (contract section 19). When a pod ends, azure-vnet v1.4.59 removes the endpoint from
-/// its state before that DEL. Newer versions remove it afterwards, but remove the link or the route
-/// before.
+/// the first (contract section 19).
+///
+/// When a pod ends, azure-vnet v1.4.59 removes the endpoint from its state before the DEL. Newer
+/// versions remove it after the DEL, but they remove the link or the route before it.
 pub fn is_connected(paths: &Paths, container_id: &str, address: IpAddr) -> bool {
     let Ok(ReadOutcome::Read(bytes)) = read_bounded(&paths.azure_vnet(), LIMIT) else {
         return false;
@@ -90,7 +91,7 @@ fn to_entries(
         let Some(id) = link.peer_namespace.and_then(|n| kernel.numbers.get(&n)) else {
             continue;
         };
-        // azure-vnet derives the name of the link from the pod's. So a recreated pod has the link
+        // azure-vnet derives the link's name from the pod's name. So a recreated pod has the link
         // name of its predecessor.
         if found_by_path.contains(id) || !kernel.may_be_of(*id, &entry.addresses) {
             continue;
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn interface_follows_the_start_of_the_container_id() {
+    fn interface_follows_start_of_container_id() {
         for (id, container_id, expected) in [
             ("c1c1c1c1-eth0", "c1c1c1c1c1", "eth0"),
             ("cnitool--eth0", "cnitool-0123", "eth0"),
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoint_is_connected_while_azure_vnet_has_not_taken_it_down() {
+    fn endpoint_is_connected_until_azure_vnet_removes_its_link() {
         let (root, paths, _) = node("up", "z");
         let link = root.join("sys/class/net/azv0123456789a");
         std::fs::create_dir_all(&link).unwrap();
@@ -358,7 +359,7 @@ mod tests {
             assert!(!is_up(mode, "c1c1c1c1", 5), "another container");
             assert!(!is_up(mode, "", 5), "no container");
         }
-        // Below another root no routes are read. tests/it/genuine_azure_vnet.rs tests routes.
+        // Routes are not read below another root. tests/it/genuine_azure_vnet.rs tests them.
         for mode in ["transparent", "transparent-vlan", ""] {
             assert!(!is_up(mode, "c1c1c1c1c1", 5), "{mode}");
         }

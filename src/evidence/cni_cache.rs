@@ -1,4 +1,4 @@
-//! Evidence E1: libcni's cache of results. A file there means that an ADD succeeded and its DEL has
+//! Evidence E1: libcni's cache of results. A file in it means that an ADD succeeded and its DEL has
 //! not succeeded yet.
 //!
 //! libcni does not replace files atomically. A reader can find a file that is empty or
@@ -114,8 +114,8 @@ pub fn parse(bytes: &[u8]) -> Option<Entry> {
     (!entry.holder.is_unknown() || !entry.addresses.is_empty()).then_some(entry)
 }
 
-/// Returns whether the plugins of a configuration, in base64, leave addresses to other plugins that
-/// they call, as Multus does. The other plugins are called with the name of another network.
+/// Returns whether the plugins of a configuration (in base64) delegate addresses to other plugins,
+/// as Multus does. Those are called with the name of another network.
 fn delegates(config: &str) -> bool {
     let json = STANDARD.decode(config).unwrap_or_default();
     let config: Value = serde_json::from_slice(&json).unwrap_or_default();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn network_of_the_call_is_unknown_where_the_plugins_delegate() {
+    fn network_is_unknown_if_plugins_delegate() {
         for (config, is_known) in [
             (
                 r#"{"type":"bridge","ipam":{"type":"azure-vnet-ipam"}}"#,

@@ -1,7 +1,7 @@
 //! Collects evidence of which attachments are alive. The kernel is the first source, lists of other
 //! programs are the second. Each reader distinguishes a missing list from an unreadable one.
 //!
-//! Evidence is collected outside the state lock, because that takes time.
+//! Evidence is collected without the state lock, because collecting takes time.
 
 mod azure_vnet;
 mod cni_cache;

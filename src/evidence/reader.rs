@@ -1,4 +1,4 @@
-//! What the readers of evidence share: the progress of a scan of the node, and the values of list
+//! Shared by the readers of evidence: the progress of a scan of the node, and the values of list
 //! entries.
 
 use std::fs;
@@ -25,7 +25,7 @@ pub struct Progress {
 }
 
 impl Default for Progress {
-    /// Returns the progress of a call, for which azure-vnet waits for 10 s. The scan of an idle
+    /// Returns the progress for a CNI call. azure-vnet waits 10 s for a call. The scan of an idle
     /// node with 400 network namespaces takes 25 ms.
     fn default() -> Progress {
         Progress {
@@ -36,7 +36,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Returns the progress of a command. It has no time limit, because the operator can interrupt
+    /// Returns the progress for a command. It has no time limit, because the operator can interrupt
     /// it.
     pub fn of_command() -> Progress {
         Progress {
@@ -55,7 +55,7 @@ impl Progress {
     }
 }
 
-/// Returns the network namespace at a path, before it is looked up; `None` when the path is empty.
+/// Returns the network namespace at a path without its identity; `None` if the path is empty.
 pub(super) fn named_namespace(path: String) -> Option<NetNs> {
     (!path.is_empty()).then(|| NetNs {
         path: path.into(),
@@ -74,7 +74,7 @@ pub(super) fn addresses<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<IpAddr>
 }
 
 /// Looks up the namespace that an entry names. Returns whether it exists and can belong to the
-/// attachment, or cannot be looked at.
+/// attachment. Returns true if it cannot be examined.
 ///
 /// The host's own namespace never belongs to an attachment. A process ID in the path may have been
 /// reused on the host or in another pod.
@@ -103,7 +103,7 @@ pub(super) fn find_namespace(paths: &Paths, kernel: &Kernel, entry: &mut Entry) 
     }
 }
 
-/// Returns whether the folder of a path has a network namespace.
+/// Returns whether the folder of a path contains a network namespace.
 fn is_beside_namespaces(paths: &Paths, kernel: &Kernel, path: &Path) -> bool {
     let Some(folder) = path.parent().and_then(Path::to_str) else {
         return false;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn namespace_that_cannot_be_looked_at_counts_as_there() {
+    fn namespace_that_cannot_be_examined_counts_as_live() {
         let paths = Paths::new(None, "azure-vnet-ipam");
         let link = std::env::temp_dir().join(format!("namespace-loop-{}", std::process::id()));
         std::os::unix::fs::symlink(&link, &link).unwrap();

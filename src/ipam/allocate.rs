@@ -10,12 +10,13 @@ use super::{
 };
 
 impl Ipam {
-    /// Allocates an address for the attachment: the requested one, else the one that it holds in a pool that fits, else the next one
-    /// in the order of hand-out. An attachment that requests another address than it holds gets both, as from the original; its DEL
-    /// frees both. `wanted` is one of the addresses of `add`; `taken` are those that this call found in use.
+    /// Allocates an address for the attachment: the requested one, else the one that it holds in a pool that fits, else the next free one.
+    ///
+    /// `wanted` is one of the addresses of `add`. `taken` are those that this call found in use. An attachment that requests another
+    /// address than it holds gets both, as with the original. Its DEL releases both.
     ///
     /// # Errors
-    /// A [`Refusal`]. Then no further address is held, but flags of pools ([`Pool::ref_count`]) may differ.
+    /// A [`Refusal`]. Then no further address is held, but flags of pools ([`Pool::ref_count`]) may have changed.
     pub fn allocate(
         &mut self,
         add: &Wanted,
@@ -121,7 +122,7 @@ mod tests {
         PoolSelector::Named(subnet.to_owned())
     }
 
-    /// The address that a container gets, or the kind of the refusal.
+    /// Returns the address that a container gets, or the kind of the refusal.
     fn take(ipam: &mut Ipam, id: &str, pool: PoolSelector, address: Option<&str>) -> String {
         let taken = allocate(ipam, &wanted_of(id, pool, address), NOW);
         assert_eq!(ipam.check(), []);
@@ -145,7 +146,7 @@ mod tests {
     const ONE: &str = "10.1.0.0/16";
 
     #[test]
-    fn never_used_addresses_go_first_then_the_longest_released() {
+    fn never_used_addresses_come_first_then_longest_released() {
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.9", "10.1.0.10", "10.1.0.5", "10.1.0.6"])]);
         for (address, seconds) in [("10.1.0.5", 999), ("10.1.0.6", 100)] {
             record(&mut ipam, address).usage = Usage::Free(Free {
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_a_container_had_is_given_to_it_first() {
+    fn container_gets_its_earlier_address_first() {
         let held = Usage::Held(Held {
             holder: Holder::from_container_id("a").into(),
             ..Held::default()
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn without_subnet_an_unused_pool_goes_first_then_priority_then_room() {
+    fn without_subnet_unused_pool_comes_first_then_priority_then_room() {
         let mut ipam = with_pools(&[
             (ONE, 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"]),
             ("10.2.0.0/16", 1, &["10.2.0.5"]),
@@ -197,7 +198,7 @@ mod tests {
             let taken = take(&mut with_interface, "a", any(Some(if_name)), None);
             assert_eq!(taken, expected);
         }
-        // One whose addresses are all in cooldown goes last, whatever its priority, and even if it is unused.
+        // A pool with all its addresses in cooldown comes last, even if it is unused and has a higher priority.
         let all: &[&str] = &["10.1.0.5", "10.1.0.6"];
         let mut ipam = with_pools(&[(ONE, 0, all), ("10.2.0.0/16", 1, &["10.2.0.5"])]);
         assert_eq!(take(&mut ipam, "x", any(Some("eth0")), None), "10.1.0.5");
@@ -209,25 +210,25 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_kept_as_the_original_keeps_them() {
+    fn flags_equal_those_of_original() {
         let two = "10.2.0.0/16";
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"]), (two, 1, &["10.2.0.5"])]);
         pool(&mut ipam, ONE).ref_count = 3;
         pool(&mut ipam, two).ref_count = -2;
         assert_eq!(take(&mut ipam, "a", any(None), None), "10.2.0.5");
-        // An idle pool loses its flag, a negative one stays.
+        // The flag of an idle pool is cleared. A negative flag stays.
         assert_eq!(ref_counts(&ipam), [0, -2]);
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"])]);
         take(&mut ipam, "a", named(ONE), None);
-        // With a subnet the flag is not looked at.
+        // With a subnet the flag is ignored.
         assert_eq!(ref_counts(&ipam), [0]);
         assert_eq!(take(&mut ipam, "b", any(None), None), "Exhausted");
-        // A full pool in use is flagged though nothing was given.
+        // A full pool in use is flagged although nothing was allocated.
         assert_eq!(ref_counts(&ipam), [1]);
     }
 
     #[test]
-    fn an_address_that_is_there_twice_has_one_holder() {
+    fn address_in_two_records_has_one_holder() {
         let narrow = "10.1.0.0/24";
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5"]), (narrow, 0, &["10.1.0.5"])]);
         take(&mut ipam, "a", named(ONE), None);
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_add_gets_the_address_that_a_resized_subnet_left_in_another_pool() {
+    fn repeated_add_keeps_address_that_resized_subnet_left_in_another_pool() {
         let wide = "10.0.0.0/15";
         let mut ipam = with_pools(&[
             (ONE, 0, &["10.1.0.5"]),
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn early_dels_are_kept_for_five_minutes_and_sixty_four_at_most() {
+    fn early_dels_are_kept_for_five_minutes_and_at_most_64() {
         let mut ipam = Ipam::default();
         for n in 0..70u64 {
             assert!(ipam.note_early_del(&attachment(&format!("c{n}"), "eth0"), Moment(n)));
@@ -273,12 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_has_is_passed_over_and_given_last() {
+    fn addresses_on_host_are_allocated_last() {
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
         ipam.mark_on_host(&["10.1.0.5".parse().unwrap()].into());
         let order = take_all(&mut ipam, ["a", "b", "c"]);
         assert_eq!(order, ["10.1.0.6", "10.1.0.7", "10.1.0.5"]);
-        // An address in its cooldown comes even after those.
+        // An address in its cooldown comes after those.
         let mut ipam = with_pools(&[(ONE, 0, &["10.1.0.5", "10.1.0.6"])]);
         ipam.mark_on_host(&["10.1.0.5".parse().unwrap()].into());
         record(&mut ipam, "10.1.0.6").usage = Usage::Free(Free {
@@ -291,21 +292,21 @@ mod tests {
             on_host: ["10.1.0.5".parse().unwrap()].into(),
             ..Taken::default()
         };
-        let mut ask = |address| {
+        let mut refuse = |address| {
             let add = wanted_of("a", any(None), address);
             ipam.allocate(&add, &add.addresses[0], &on_host, NOW)
                 .unwrap_err()
         };
-        let refusal = ask(None).to_string();
+        let refusal = refuse(None).to_string();
         assert!(refusal.ends_with(": 0 held, 0 free, 1 on the host"));
         assert!(matches!(
-            ask(Some("10.1.0.5")),
+            refuse(Some("10.1.0.5")),
             Refusal::AddressInUse { .. }
         ));
     }
 
     #[test]
-    fn a_pool_without_subnet_gives_nothing() {
+    fn pool_without_subnet_refuses_add() {
         let mut ipam = with_pools(&[]);
         let pool = Pool {
             records: vec![Record::new("10.1.0.5".parse().unwrap())],

@@ -1,4 +1,4 @@
-//! Chooses the address in a pool (contract section 10, differences D4 and D5), and counts what pools can give.
+//! Chooses the address in a pool (contract section 10, differences D4 and D5), and counts the addresses of pools by their use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,18 +8,18 @@ use super::{
     Exclusions, Family, Free, Ipam, Moment, Pool, PoolCount, Record, Reserved, Space, Usage,
 };
 
-/// What pools hold and can give.
+/// The counts of held and available addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Every pool, in the order of [`Ipam::pools`], with the name of its space.
     pub pools: Vec<(String, PoolCount)>,
-    /// All pools together. An address that several pools have counts once, as held if one of them holds it.
+    /// All pools together. An address that several pools have counts once. It counts as held if one of them holds it.
     pub total: PoolCount,
 }
 
 impl Ipam {
-    /// Counts what the pools hold and can give. `taken`, `cooldown` and `exclude` are those of an ADD. The addresses that the host had at
-    /// the last ADD that looked count as well.
+    /// Counts held and available addresses. `taken`, `cooldown` and `exclude` are those of an ADD. Addresses that are marked as on the host
+    /// ([`Free::on_host`]) count as well.
     pub fn counts(
         &self,
         taken: &Taken,
@@ -53,8 +53,7 @@ impl Ipam {
 }
 
 impl Space {
-    /// Clears the flag of every unused pool, as the original does on its walk over the pools, whatever the result (contract
-    /// section 10).
+    /// Clears the flag of every unused pool. The original does so on every walk over the pools, whatever the result (contract section 10).
     pub(super) fn clear_unused_ref_counts(&mut self) {
         for pool in self.pools.values_mut() {
             if pool.ref_count > 0 && !pool.in_use() {
@@ -64,7 +63,7 @@ impl Space {
     }
 
     /// Sets the flag of a used pool when an ADD found no free address in it. The original requests the whole pool first, and does not
-    /// return it while others use it.
+    /// return it while it is in use.
     pub(super) fn flag_exhausted(&mut self, fits: impl Fn(&Pool) -> bool) {
         let unflagged = self
             .pools
@@ -76,7 +75,7 @@ impl Space {
     }
 }
 
-/// Addresses that are free in the state, and that somebody has all the same.
+/// Addresses that are free in the state but in use on the node.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
     /// Those on the host, or routed by it (difference D19).
@@ -85,14 +84,14 @@ pub struct Taken {
     pub withheld: BTreeSet<IpAddr>,
 }
 
-/// What restricts the addresses that a pool can give.
+/// The limits on the addresses that a pool can allocate.
 #[derive(Clone, Copy)]
 pub(super) struct Limits<'a> {
     /// Addresses in use ([`Ipam::held_addresses`]).
     pub held: &'a BTreeSet<IpAddr>,
-    /// Addresses that are free, and that somebody has all the same.
+    /// Addresses that are free in the state but in use on the node.
     pub taken: &'a Taken,
-    /// What the configuration excludes.
+    /// The addresses that the configuration excludes.
     pub exclude: &'a Exclusions,
     /// The cooldown of a released address.
     pub cooldown: Duration,
@@ -101,7 +100,7 @@ pub(super) struct Limits<'a> {
 }
 
 impl Limits<'_> {
-    /// Whether the address must not be granted, although its record is free.
+    /// Returns whether the address must not be allocated although its record is free.
     pub fn forbid(&self, address: &IpAddr) -> bool {
         self.held.contains(address)
             || self.taken.on_host.contains(address)
@@ -109,12 +108,12 @@ impl Limits<'_> {
             || self.exclude(address)
     }
 
-    /// Whether the configuration excludes the address.
+    /// Returns whether the configuration excludes the address.
     pub fn exclude(&self, address: &IpAddr) -> bool {
         self.exclude.contain(address)
     }
 
-    /// The time that is left of the address's cooldown.
+    /// Returns the remaining cooldown of the address.
     pub fn cooldown_left(&self, free: &Free) -> Option<Duration> {
         let cooled_for = self.now.since(free.released?);
         self.cooldown
@@ -124,14 +123,14 @@ impl Limits<'_> {
 }
 
 impl Pool {
-    /// Whether the pool has the family and is on the interface. A node's own IPv6 range is on no interface and fits all.
+    /// Returns whether the pool has the family and is on the interface. A node's own IPv6 range has no interface and fits every one.
     pub fn suits(&self, family: Family, if_name: Option<&str>) -> bool {
         let is_everywhere = self.is_ipv6 && self.if_name.is_empty();
         self.family() == family
             && (is_everywhere || if_name.is_none_or(|wanted| wanted == self.if_name))
     }
 
-    /// Counts what the pool holds and can give.
+    /// Counts the held and available addresses of the pool.
     pub(super) fn count(&self, key: &str, limits: &Limits<'_>) -> PoolCount {
         PoolCount {
             subnet: key.to_owned(),
@@ -139,7 +138,7 @@ impl Pool {
         }
     }
 
-    /// The records that pods hold, or may get. No pod may have a reserved address, and an address that differs from its key was never
+    /// Returns the records that pods hold or may get. No pod may have a reserved address. An address that differs from its key was never
     /// listed.
     pub(super) fn records_for_pods(&self, key: &str) -> impl Iterator<Item = &Record> {
         let reserved = self.reserved(key);
@@ -149,24 +148,24 @@ impl Pool {
         })
     }
 
-    /// The addresses that no pod may have.
+    /// Returns the addresses that no pod may have.
     pub(super) fn reserved(&self, key: &str) -> Reserved {
         let net = self.net(key);
         net.map_or_else(Reserved::default, |net| Reserved::new(&net, self.gateway))
     }
 
-    /// Finds the next free address: never used before used, longest released first, the lowest of equals (difference D14). Addresses
-    /// that the host had at the last look come after these, and an address in its cooldown is granted only when no other is left.
+    /// Finds the next free address: a never used one first, then the longest released, then the lowest (difference D14). Addresses that the
+    /// host had at the last scan come after these. An address in its cooldown comes last.
     pub(super) fn next_free(&self, key: &str, limits: &Limits<'_>) -> Option<IpAddr> {
-        let able = self.records_for_pods(key).filter_map(|record| {
+        let available = self.records_for_pods(key).filter_map(|record| {
             let free = record.free()?;
             let is_cooling = limits.cooldown_left(free).is_some();
             (!limits.forbid(&record.address())).then(|| (is_cooling, queue_key(record, free)))
         });
-        able.min().map(|(_, (_, _, key))| key)
+        available.min().map(|(_, (_, _, key))| key)
     }
 
-    /// Counts the free addresses of the pool that are granted before this one.
+    /// Counts the free addresses of the pool that are allocated before this one.
     pub fn queue_position(&self, record: &Record) -> usize {
         let key = |record: &Record| Some(queue_key(record, record.free()?));
         let keys = self.records.iter().filter_map(key);
@@ -174,7 +173,7 @@ impl Pool {
     }
 }
 
-/// Counts the uses of addresses.
+/// Counts addresses by their use.
 fn count<'a>(records: impl IntoIterator<Item = &'a Record>, limits: &Limits<'_>) -> PoolCount {
     let mut count = PoolCount::default();
     for record in records {
@@ -198,7 +197,7 @@ fn count<'a>(records: impl IntoIterator<Item = &'a Record>, limits: &Limits<'_>)
     count
 }
 
-/// The key that orders free addresses.
+/// Returns the sort key of a free address.
 fn queue_key(record: &Record, free: &Free) -> (bool, Option<Moment>, IpAddr) {
     (free.on_host, free.released, record.key)
 }
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_pool_holds_counts_once_as_held() {
+    fn address_held_in_one_pool_counts_once_as_held() {
         let addresses: &[&str] = &["10.1.0.5", "10.1.0.6"];
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, addresses), ("10.1.0.0/24", 1, addresses)]);
         record(&mut ipam, "10.1.0.5").usage = Usage::Held(Held::default());

@@ -1,4 +1,4 @@
-//! Evidence of live attachments, as values. `src/evidence` gathers it.
+//! Evidence of live attachments, as values. `src/evidence` collects it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::{Holder, Moment, NetNs};
 
-/// All evidence of one snapshot of the node.
+/// All evidence of one scan of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// E0 and E5: the kernel itself.
@@ -22,9 +22,9 @@ pub struct Evidence {
 /// The addresses that the kernel has configured in the network namespaces of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kernel {
-    /// Why not every namespace could be read, if so. No holder counts as dead then.
+    /// Why some namespaces could not be read; `None` after a complete scan. After an incomplete scan no holder counts as dead.
     pub incomplete: Option<String>,
-    /// Every address configured somewhere, and where.
+    /// Every configured address, with its place.
     pub configured: BTreeMap<IpAddr, Place>,
     /// Further places of addresses that more than one namespace has. Loopback and link-local addresses are left out.
     pub more_places: Vec<(IpAddr, Place)>,
@@ -34,13 +34,13 @@ pub struct Kernel {
     pub cookies: BTreeMap<(u64, u64), u64>,
     /// The addresses configured in each namespace. Loopback and link-local addresses are left out.
     pub addresses_by_namespace: BTreeMap<(u64, u64), BTreeSet<IpAddr>>,
-    /// The namespaces that links of the host lead to, by the number (netnsid) that the host gives each.
+    /// The namespaces that links of the host lead to, by the host's number (netnsid) for each.
     pub numbers: BTreeMap<u32, (u64, u64)>,
     /// The host's own namespace, where it is known.
     pub host: Option<(u64, u64)>,
-    /// The namespaces that belong to other user namespaces and that nothing mounts.
+    /// The namespaces that belong to other user namespaces and are not mounted.
     pub user_namespaces: BTreeSet<(u64, u64)>,
-    /// Paths of holders that lead to another namespace now, each with device and inode at the time of its ADD.
+    /// Paths of holders that now lead to another namespace, each with device and inode at the time of its ADD.
     pub moved_paths: BTreeSet<(Box<str>, (u64, u64))>,
 }
 
@@ -49,14 +49,14 @@ pub struct Kernel {
 pub enum Existence {
     /// It exists.
     Certain,
-    /// A namespace with its device and inode exists, and nothing proves that it is the same.
+    /// A namespace with its device and inode exists, but it may be another one.
     Possible,
     /// It does not exist.
     None,
 }
 
 impl Kernel {
-    /// Whether the network namespace exists. Device and inode prove nothing, as the next namespace may have them.
+    /// Returns whether the network namespace exists. Device and inode alone prove nothing, because a later namespace may have the same.
     pub fn existence(&self, netns: &NetNs) -> Existence {
         let Some(id) = netns.id.filter(|id| self.namespaces.contains(id)) else {
             return Existence::None;
@@ -73,26 +73,27 @@ impl Kernel {
         }
     }
 
-    /// Whether files on this device are network namespaces, as the host's own is one. An unknown host excludes none.
+    /// Returns whether files on this device are network namespaces, as on the device of the host's own one. If that is unknown, every
+    /// device counts.
     pub fn is_of_namespaces(&self, device: u64) -> bool {
         self.host.is_none_or(|(nsfs, _)| device == nsfs)
     }
 
-    /// Whether the namespace may belong to an attachment with these addresses: it has one of them, or no address at all, like that
-    /// of a virtual machine. A link's name or a process ID may lead to the namespace of a successor, which has another address.
+    /// Returns whether the namespace may belong to an attachment with these addresses. It must have one of them, or no address at all, as
+    /// with a virtual machine. A link's name or a process ID may lead to the namespace of a successor, which has another address.
     pub fn may_be_of(&self, id: (u64, u64), addresses: &[IpAddr]) -> bool {
         let fits =
             |own: &BTreeSet<IpAddr>| own.is_empty() || addresses.iter().any(|a| own.contains(a));
         self.is_of_a_pod(id) && self.addresses_by_namespace.get(&id).is_none_or(fits)
     }
 
-    /// Whether the namespace exists, and is neither the host's own nor one that any user can make.
+    /// Returns whether the namespace exists, and is neither the host's own nor one that any user can create.
     pub fn is_of_a_pod(&self, id: (u64, u64)) -> bool {
         let is_known = self.namespaces.contains(&id);
         is_known && self.host != Some(id) && !self.user_namespaces.contains(&id)
     }
 
-    /// All places where the address is configured.
+    /// Returns all places where the address is configured.
     pub fn places(&self, address: IpAddr) -> impl Iterator<Item = &Place> {
         let more = self.more_places.iter().filter(move |(a, _)| *a == address);
         let first = self.configured.get(&address).into_iter();
@@ -100,15 +101,15 @@ impl Kernel {
     }
 }
 
-/// Where an address is configured. For an address that is in two places, the first of them is kept.
+/// Where an address is configured. If an address is in two places, the first in the order of the variants counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// In another network namespace, which this path leads to.
+    /// In another network namespace, at this path.
     Namespace(String),
     /// On the host itself.
     Host,
-    /// In a network namespace that this path leads to, that belongs to another user namespace and that nothing mounts. Any user can
-    /// make one: it holds a reclaim back, but reserves nothing.
+    /// In a network namespace at this path that belongs to another user namespace and is not mounted. Any user can create one. It prevents
+    /// a reclaim, but reserves no address.
     OfUser(String),
 }
 
@@ -138,7 +139,7 @@ pub enum EvidenceList {
         /// Its parts that are empty, half-written or not understood. A part may be evidence for the container in its name.
         doubtful: Vec<UnreadablePart>,
     },
-    /// It exists but cannot be read, so that it may be evidence for any record.
+    /// It exists but cannot be read, for this reason. It may be evidence for any record.
     Unreadable(String),
 }
 
@@ -158,17 +159,18 @@ pub struct Entry {
     pub holder: Holder,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Whether its namespace still exists, or cannot be looked at. Otherwise the entry is no evidence.
+    /// Whether its namespace still exists, or cannot be examined. Otherwise the entry is no evidence.
     pub is_live: bool,
     /// Whether an entry without a namespace was written since the machine started.
     pub of_this_boot: bool,
-    /// Whether an incomplete look may have missed its pod, though its path leads nowhere: the folder has no network namespace at all, as
-    /// in another mount namespace, or a link of its name is on the host. It tells no holder, as the pod may be another's by now.
+    /// Whether an incomplete scan may have missed its pod, although its path leads to no namespace. The folder of the path has no network
+    /// namespace at all, as in another mount namespace, or the host has the link of the entry. Such an entry names no holder, because
+    /// another pod may have the address by now.
     pub may_be_hidden: bool,
 }
 
 impl Entry {
-    /// Whether it is live, names a network namespace that the look may have missed, or names none and was written in this boot.
+    /// Returns whether it is live, names a network namespace that the scan may have missed, or names none and was written in this boot.
     pub(super) fn may_be_live(&self) -> bool {
         self.is_live
             || match &self.holder.netns {
@@ -177,12 +179,12 @@ impl Entry {
             }
     }
 
-    /// Whether it names no network namespace, and was written in this boot.
+    /// Returns whether it names no network namespace, and was written in this boot.
     pub(super) fn names_no_namespace(&self) -> bool {
         self.holder.netns.is_none() && self.of_this_boot
     }
 
-    /// Whether it shows its addresses in use. After a look that is not complete, it need not be live.
+    /// Returns whether it shows its addresses in use. After an incomplete scan it need not be live.
     pub(super) fn counts(&self, is_complete: bool) -> bool {
         self.is_live || !is_complete && (self.may_be_live() || self.may_be_hidden)
     }
@@ -191,14 +193,14 @@ impl Entry {
 /// Routes of the host to single addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Routes {
-    /// Where they lead.
+    /// Their destinations.
     Read(BTreeSet<IpAddr>),
-    /// They cannot be read.
+    /// They cannot be read, for this reason.
     Unreadable(String),
 }
 
 impl Routes {
-    /// Whether a route is known to lead to the address.
+    /// Returns whether a route is known to lead to the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         matches!(self, Routes::Read(routes) if routes.contains(&address))
     }
@@ -211,7 +213,7 @@ impl Default for Routes {
 }
 
 impl Evidence {
-    /// Both lists, with the names that messages call them.
+    /// Returns both lists, with their names for messages.
     pub fn lists(&self) -> [(&'static str, &EvidenceList); 2] {
         [
             ("the CNI cache", &self.cache),
@@ -221,7 +223,7 @@ impl Evidence {
 }
 
 impl EvidenceList {
-    /// Its entries.
+    /// Returns its entries.
     pub fn entries(&self) -> &[Entry] {
         match self {
             EvidenceList::Read { entries, .. } => entries,

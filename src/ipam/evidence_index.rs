@@ -1,5 +1,5 @@
-//! Finds the user and the holder of an address in the evidence. A DEL by a wrong holder would free an address that another pod has, and
-//! an address without a holder may never be released.
+//! Finds the user and the holder of an address in the evidence. With a wrong holder, a DEL would release an address that another pod has.
+//! An address without a holder may never be released.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use super::{Attachment, Free, Held, Holder, Ipam, Moment, NetNs, Wanted};
 /// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AddressUser {
-    /// Nobody.
+    /// No user.
     None,
     /// The host itself.
     Host,
@@ -21,15 +21,15 @@ pub(super) enum AddressUser {
     Pod,
 }
 
-/// The evidence of one snapshot, sorted so that thousands of records are not compared with thousands of entries.
+/// The evidence of one scan, indexed so that thousands of records are not compared with thousands of entries.
 pub struct EvidenceIndex<'a> {
     pub(super) evidence: &'a Evidence,
     /// The entries of both lists by address, live or not.
     by_address: BTreeMap<IpAddr, Vec<ListedEntry<'a>>>,
     /// The live entries, by container.
     by_container: BTreeMap<&'a str, Vec<ListedEntry<'a>>>,
-    /// The parts of each list that cannot be read, by what follows each hyphen in their names: one is before a container's ID. The
-    /// part that changed last is also found by the empty text.
+    /// The parts of each list that cannot be read, by the texts after each hyphen in their names. A container ID follows one of the
+    /// hyphens. The part that changed last is also found by the empty text.
     pub(super) unreadable_parts: BTreeMap<(&'static str, &'a str), &'a UnreadablePart>,
     /// The addresses of each attachment that are configured, or that the host has a route to.
     in_use: BTreeMap<Attachment, Vec<IpAddr>>,
@@ -43,8 +43,10 @@ pub struct EvidenceIndex<'a> {
 pub(super) type ListedEntry<'a> = (&'static str, &'a Entry);
 
 impl<'a> EvidenceIndex<'a> {
-    /// Sorts the entries of both lists, and what concerns the holders of a state. Evidence for one address of an attachment counts for
-    /// all of them: one address of a dual-stack pod may be configured later or removed earlier than the other.
+    /// Indexes the entries of both lists and the holders of a state.
+    ///
+    /// Evidence for one address of an attachment counts for all its addresses. One address of a dual-stack pod may be configured later or
+    /// removed earlier than the other.
     pub fn new(evidence: &'a Evidence, ipam: &Ipam) -> EvidenceIndex<'a> {
         let mut index = EvidenceIndex {
             evidence,
@@ -111,34 +113,34 @@ impl<'a> EvidenceIndex<'a> {
         self
     }
 
-    /// Whether the runtime has replaced the sandbox of the holder by a newer one of the same pod.
+    /// Returns whether the runtime has replaced the sandbox of the holder by a newer one of the same pod.
     pub fn is_replaced(&self, holder: &Holder) -> bool {
         self.newest_adds.have_replaced(holder)
     }
 
-    /// Where the address is configured.
+    /// Returns where the address is configured.
     pub(super) fn place(&self, address: IpAddr) -> Option<&'a Place> {
         self.evidence.kernel.configured.get(&address)
     }
 
-    /// Whether the address is configured, or the host has a route to it.
+    /// Returns whether the address is configured, or the host has a route to it.
     fn kernel_has(&self, address: IpAddr) -> bool {
         self.place(address).is_some() || self.evidence.routes.contains(address)
     }
 
-    /// The live entries that have the address.
+    /// Returns the live entries that have the address.
     pub(super) fn listed(&self, address: IpAddr) -> impl Iterator<Item = &ListedEntry<'a>> {
         self.naming(address)
             .iter()
             .filter(|(_, entry)| entry.is_live)
     }
 
-    /// Whether a live entry has the address.
+    /// Returns whether a live entry has the address.
     pub fn is_listed(&self, address: IpAddr) -> bool {
         self.listed(address).next().is_some()
     }
 
-    /// The live entries that are about the holder by its identity.
+    /// Returns the live entries that name the holder.
     pub(super) fn listed_by_identity<'b>(
         &'b self,
         holder: &'b Holder,
@@ -148,8 +150,8 @@ impl<'a> EvidenceIndex<'a> {
         of_container.filter(|(_, entry)| entry.holder.agrees_with(holder))
     }
 
-    /// Whether another container came later into a network namespace with the device and inode of the holder's. The holder's is gone
-    /// then, as containers do not share one.
+    /// Returns whether a later container has a network namespace with the device and inode of the holder's. The holder's is gone then,
+    /// because containers do not share a namespace.
     pub(super) fn is_superseded(&self, holder: &Holder) -> bool {
         let id = holder.netns.as_ref().and_then(|netns| netns.id);
         let newest = id.and_then(|id| self.newest_holders.get(&id));
@@ -158,36 +160,38 @@ impl<'a> EvidenceIndex<'a> {
         })
     }
 
-    /// Another address of the attachment that is configured, or that the host has a route to.
+    /// Returns another address of the attachment that is configured, or that the host has a route to.
     pub(super) fn other_address(&self, address: IpAddr, holder: &Holder) -> Option<IpAddr> {
         let addresses = self.in_use.get(&holder.attachment)?;
         addresses.iter().copied().find(|other| *other != address)
     }
 
-    /// The entries that name an address, live or not.
+    /// Returns the entries that name an address, live or not.
     fn naming(&self, address: IpAddr) -> &[ListedEntry<'a>] {
         self.by_address.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether it is still the holder: the lists name it for the address. Its namespace proves nothing, as its teardown may have
-    /// failed after its DEL. A holder that can show no evidence is confirmed where nobody else has the address.
+    /// Returns whether the lists still name the holder for the address. Its namespace proves nothing, because its teardown may have failed
+    /// after its DEL. A holder that can show no evidence is confirmed unless a pod has the address.
     pub(super) fn confirms(&self, address: IpAddr, held: &Held) -> bool {
         let kernel = &self.evidence.kernel;
         if held.holder.is_kept && self.user_of(address, true) != AddressUser::Pod {
             return true;
         }
-        // After a complete look only an entry whose namespace exists confirms a holder.
+        // After a complete scan, only an entry with an existing namespace confirms a holder.
         let confirms = |entry: &&Entry| entry.is_live || kernel.incomplete.is_some();
         let entries = self.holder_entries(address);
-        let is_theirs = |entry: &&Entry| entry.holder.agrees_with(&held.holder);
+        let names_holder = |entry: &&Entry| entry.holder.agrees_with(&held.holder);
         !entries.is_empty()
             && entries
                 .iter()
-                .all(|entry| confirms(entry) && is_theirs(entry))
+                .all(|entry| confirms(entry) && names_holder(entry))
     }
 
-    /// Whether another pod has the address than its holder, whom no entry names for it. In this boot the holder's network namespace is
-    /// gone, too, and its ADD was before the look; in another boot, entries name the other pod.
+    /// Returns whether a pod other than the recorded holder has the address, and no entry names that holder for it.
+    ///
+    /// For a state of this boot, the holder's network namespace must also be gone, and its ADD must be older than the scan. For a state of
+    /// another boot, entries must name the other pod.
     pub(super) fn is_outdated(
         &self,
         address: IpAddr,
@@ -213,7 +217,7 @@ impl<'a> EvidenceIndex<'a> {
             && !entries.iter().any(names_holder)
     }
 
-    /// The holder of an address, if all entries that name one agree.
+    /// Returns the holder of an address, if all entries that name one agree. Otherwise the holder is unknown.
     pub(super) fn holder(&self, address: IpAddr, number: u64) -> Box<Holder> {
         let Some(container_id) = container_of(&self.holder_entries(address)) else {
             return Box::default();
@@ -222,8 +226,8 @@ impl<'a> EvidenceIndex<'a> {
             .unwrap_or_else(|| Box::new(Holder::from_container_id(container_id)))
     }
 
-    /// The attachment of this container that has an address, if one of its entries names the interface and the others agree. The entries
-    /// of other containers do not count: the teardown of an earlier holder may still go on.
+    /// Returns the attachment of this container that has an address, if one of its entries names the interface and the others agree. The
+    /// entries of other containers do not count, because the teardown of an earlier holder may still be running.
     pub(super) fn attachment_at(
         &self,
         address: IpAddr,
@@ -251,8 +255,8 @@ impl<'a> EvidenceIndex<'a> {
         })
     }
 
-    /// Who uses an address by the kernel and the lists. With `all_of_this_boot`, an entry counts too that names no namespace and
-    /// was written in this boot, as by libcni before 1.2.
+    /// Returns who uses an address according to the kernel and the lists. With `all_of_this_boot`, entries of this boot without a namespace
+    /// count too. libcni before version 1.2 writes such entries.
     pub(super) fn user_of(&self, address: IpAddr, all_of_this_boot: bool) -> AddressUser {
         let is_complete = self.evidence.kernel.incomplete.is_none();
         let mut entries = self.naming(address).iter();
@@ -266,8 +270,8 @@ impl<'a> EvidenceIndex<'a> {
         }
     }
 
-    /// Whether only the network namespace of its last holder has a released address, and no entry names
-    /// it for another namespace: the teardown goes on, or has failed.
+    /// Returns whether only the network namespace of the last holder has a released address, and no entry names the address for another
+    /// namespace. The teardown is then still running, or it has failed.
     pub fn is_left_over(
         &self,
         address: IpAddr,
@@ -281,27 +285,27 @@ impl<'a> EvidenceIndex<'a> {
         let kernel = &self.evidence.kernel;
         let is_complete = kernel.incomplete.is_none();
         let is_last = |id, cookie| last.is_still(id, cookie, now.since(at));
-        let having = kernel.addresses_by_namespace.iter();
-        let mut having = having.filter(|(_, addresses)| addresses.contains(&address));
+        let namespaces = kernel.addresses_by_namespace.iter();
+        let mut having = namespaces.filter(|(_, addresses)| addresses.contains(&address));
         let is_configured = having.clone().next().is_some();
         let mut entries = self.naming(address).iter();
         having.all(|(id, _)| is_last(*id, kernel.cookies.get(id).copied()))
-            // Loopback and single links are not among those.
+            // `addresses_by_namespace` lacks loopback and link-local addresses.
             && (is_configured || kernel.places(address).next().is_none())
             && entries.all(|(_, entry)| {
                 let netns = entry.holder.netns.as_ref();
                 let counts = entry.counts(is_complete)
                     || is_after_a_loss && entry.names_no_namespace();
-                // Its path has gone while the node was looked at.
-                let is_lasts = |n: &NetNs| {
+                // The path of the namespace may have been removed during the scan.
+                let is_last_holders = |n: &NetNs| {
                     n.id.map_or(n.path == last.path, |id| is_last(id, n.cookie))
                 };
-                !counts || netns.is_some_and(is_lasts)
+                !counts || netns.is_some_and(is_last_holders)
             })
     }
 
-    /// Whether a DEL of the container may release the address while its holder is unknown: no evidence shows it in use, other than an
-    /// entry of the cache for this container. After an incomplete look, the lists must name this container and no other.
+    /// Returns whether a DEL of the container may release the address of an unknown holder. No evidence may show it in use, except an entry
+    /// of the cache for this container. After an incomplete scan, the lists must name this container and no other.
     pub(super) fn may_release_orphaned(&self, address: IpAddr, container_id: &str) -> bool {
         if self.evidence.kernel.incomplete.is_some() {
             return self.holder(address, 0).is_container(container_id);
@@ -314,8 +318,8 @@ impl<'a> EvidenceIndex<'a> {
             && self.unreadable().is_empty()
     }
 
-    /// The entries that name the holder of an address. After a complete look these are the live entries; where there are none, entries
-    /// without a namespace. After an incomplete look every entry counts that may be live.
+    /// Returns the entries that name the holder of an address. After a complete scan these are the live entries or, if there are none, the
+    /// entries without a namespace. After an incomplete scan these are all entries that may be live.
     fn holder_entries(&self, address: IpAddr) -> Vec<&'a Entry> {
         let is_complete = self.evidence.kernel.incomplete.is_none();
         let entries = self.naming(address).iter().map(|(_, entry)| *entry);
@@ -336,7 +340,7 @@ impl<'a> EvidenceIndex<'a> {
     }
 }
 
-/// The container that all of them name, if there are any.
+/// Returns the container that all entries name; `None` if they differ or there are none.
 fn container_of<'a>(entries: &[&'a Entry]) -> Option<&'a str> {
     let first = entries.first()?;
     let container_id = first.holder.container_id();
@@ -353,20 +357,21 @@ mod tests {
     const V4: &str = "10.1.0.5";
     const V6: &str = "fd00::5";
 
-    /// What an entry tells of its namespace.
+    /// What an entry says about its namespace.
     #[derive(Clone, Copy, Debug)]
     enum Netns {
         Exists,
         MayExist,
         Gone,
-        /// Nothing, in an entry of this boot or of an older one.
-        Untold,
+        /// The namespace is not named, in an entry of this boot.
+        NotNamed,
+        /// The namespace is not named, in an entry of an older boot.
         Old,
     }
 
     fn entry((container_id, netns): &(&str, Netns)) -> Entry {
         let id = matches!(netns, Netns::Exists | Netns::MayExist).then_some((4, 77));
-        let path = !matches!(netns, Netns::Untold | Netns::Old);
+        let path = !matches!(netns, Netns::NotNamed | Netns::Old);
         Entry {
             holder: Holder {
                 netns: path.then(|| NetNs {
@@ -378,7 +383,7 @@ mod tests {
             },
             addresses: vec![ip(V4)],
             is_live: matches!(netns, Netns::Exists),
-            of_this_boot: matches!(netns, Netns::Untold),
+            of_this_boot: matches!(netns, Netns::NotNamed),
             ..Entry::default()
         }
     }
@@ -397,7 +402,7 @@ mod tests {
         *EvidenceIndex::new(evidence, &Ipam::default()).holder(ip(V4), 7)
     }
 
-    /// The holder in a complete look and in an incomplete one.
+    /// Asserts the holder after a complete scan and after an incomplete one.
     #[track_caller]
     fn assert_holders(entries: &[(&str, Netns)], complete: &str, incomplete: &str) {
         for (is_complete, expected) in [(true, complete), (false, incomplete)] {
@@ -407,26 +412,26 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_is_the_one_container_that_entries_name_which_may_stand() {
-        use Netns::{Exists, Gone, MayExist, Old, Untold};
+    fn holder_is_only_container_that_valid_entries_name() {
+        use Netns::{Exists, Gone, MayExist, NotNamed, Old};
         let (one, two) = ("c1", "c2");
         assert_holders(&[(one, Exists)], one, one);
         assert_holders(&[(one, MayExist)], "", one);
         assert_holders(&[(one, Gone)], "", "");
-        assert_holders(&[(one, Untold)], one, one);
+        assert_holders(&[(one, NotNamed)], one, one);
         assert_holders(&[(one, Old)], "", "");
-        assert_holders(&[(one, Untold), (one, Exists)], one, one);
-        assert_holders(&[(one, Untold), (one, MayExist)], one, one);
+        assert_holders(&[(one, NotNamed), (one, Exists)], one, one);
+        assert_holders(&[(one, NotNamed), (one, MayExist)], one, one);
         assert_holders(&[(one, Gone), (two, Exists)], two, two);
-        assert_holders(&[(one, Untold), (two, Untold)], "", "");
+        assert_holders(&[(one, NotNamed), (two, NotNamed)], "", "");
         assert_holders(&[(one, Exists), (two, Exists)], "", "");
-        // A live entry is believed before one that only may be live.
-        assert_holders(&[(one, Untold), (two, Exists)], two, "");
-        assert_holders(&[("", Untold), (two, Exists)], two, two);
+        // A live entry counts before one that only may be live.
+        assert_holders(&[(one, NotNamed), (two, Exists)], two, "");
+        assert_holders(&[("", NotNamed), (two, Exists)], two, two);
     }
 
     #[test]
-    fn a_holder_is_outdated_only_where_the_node_shows_another_pod() {
+    fn holder_is_outdated_only_if_node_shows_another_pod() {
         let began = Moment(1_000_000);
         let holder = |id, number| Held {
             holder: Box::new(Holder {
@@ -444,7 +449,10 @@ mod tests {
         let mut exists = evidence(true, &[]);
         exists.kernel.namespaces.insert((4, 5));
         let b = [("b", Netns::Exists)];
-        let (by_b, by_a) = (evidence(true, &b), evidence(true, &[("a", Netns::Untold)]));
+        let (by_b, by_a) = (
+            evidence(true, &b),
+            evidence(true, &[("a", Netns::NotNamed)]),
+        );
         for (name, evidence, held, of_another_boot, expected) in [
             ("its namespace is gone", &shown, gone(), false, true),
             ("and a list names another", &by_b, gone(), false, true),
@@ -456,11 +464,11 @@ mod tests {
                 false,
                 false,
             ),
-            ("not a complete look", &hidden, gone(), false, false),
-            ("nobody has it", &Evidence::default(), gone(), false, false),
+            ("an incomplete scan", &hidden, gone(), false, false),
+            ("no pod has it", &Evidence::default(), gone(), false, false),
             ("a list names it", &by_a, gone(), false, false),
             (
-                "an ADD after the look",
+                "an ADD after the scan",
                 &shown,
                 holder(Some((4, 5)), 1001),
                 false,
@@ -486,14 +494,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_shows_a_user_while_its_pod_may_live() {
-        use Netns::{Exists, Gone, MayExist, Old, Untold};
+    fn entry_shows_user_while_its_pod_may_be_alive() {
+        use Netns::{Exists, Gone, MayExist, NotNamed, Old};
         for (netns, may_be_hidden, complete, incomplete) in [
             (Exists, false, true, true),
             (MayExist, false, false, true),
             (Gone, false, false, false),
             (Gone, true, false, true),
-            (Untold, false, false, true),
+            (NotNamed, false, false, true),
             (Old, false, false, false),
         ] {
             for (is_complete, expected) in [(true, complete), (false, incomplete)] {
@@ -513,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_name_different_networks_show_only_the_container() {
+    fn entries_with_different_networks_show_only_container() {
         let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
         assert_eq!(found(&evidence).number, 7);
         if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
@@ -524,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_without_network_agrees_with_every_network() {
+    fn entry_without_network_agrees_with_every_network() {
         let without_network = |without: &[usize]| {
             let mut evidence = evidence(true, &[("c1", Netns::Exists), ("c1", Netns::Exists)]);
             if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
@@ -545,11 +553,11 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_not_confirmed_by_an_entry_without_namespace_unless_the_look_is_incomplete() {
+    fn entry_without_namespace_confirms_holder_only_after_incomplete_scan() {
         for (is_complete, entries, container_id, expected) in [
             (true, &[("c1", Netns::Exists)][..], "c1", true),
-            (true, &[("c1", Netns::Untold)], "c1", false),
-            (false, &[("c1", Netns::Untold)], "c1", true),
+            (true, &[("c1", Netns::NotNamed)], "c1", false),
+            (false, &[("c1", Netns::NotNamed)], "c1", true),
             (false, &[("c1", Netns::Old)], "c1", false),
             (true, &[("c2", Netns::Exists)], "c1", false),
             (true, &[], "", false),
@@ -585,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_for_one_address_of_a_pod_counts_for_the_other() {
+    fn evidence_for_one_address_of_pod_counts_for_other() {
         for (shown, is_route) in [(V4, false), (V6, false), (V6, true)] {
             let evidence = if is_route {
                 Evidence {
@@ -604,7 +612,7 @@ mod tests {
             assert_eq!(reasons.len(), 2, "{shown} {is_route}");
             assert!(reasons.contains(&&Reason::OtherAddress(ip(shown))));
             assert_eq!(holders(&ipam), "10.1.0.5=c1 fd00::5=c1");
-            // A runtime that forgot the pod does not cost it either of them.
+            // A GC that does not name the pod releases neither address.
             let mut ipam = two_pods();
             ipam.collect(candidates, &evidence, NOW);
             assert_eq!(holders(&ipam), "10.1.0.5=c1 fd00::5=c1");

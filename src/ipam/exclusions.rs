@@ -4,22 +4,22 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Subnets that are never allocated: in order and without overlaps, so that a list of any length is searched quickly.
+/// Subnets that are never allocated. They are sorted and do not overlap, so that a list of any length is searched quickly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclusions(Vec<IpNet>);
 
 impl Exclusions {
-    /// Takes subnets in any order.
+    /// Creates the list from subnets in any order.
     pub fn new(subnets: Vec<IpNet>) -> Exclusions {
         let mut disjoint = IpNet::aggregate(&subnets);
         disjoint.sort_unstable_by_key(IpNet::network);
         Exclusions(disjoint)
     }
 
-    /// Whether a subnet contains the address.
+    /// Returns whether a subnet contains the address.
     pub fn contain(&self, address: &IpAddr) -> bool {
-        let behind = self.0.partition_point(|net| net.network() <= *address);
-        let last = behind.checked_sub(1).and_then(|n| self.0.get(n));
+        let after = self.0.partition_point(|net| net.network() <= *address);
+        let last = after.checked_sub(1).and_then(|n| self.0.get(n));
         last.is_some_and(|net| net.contains(address))
     }
 }

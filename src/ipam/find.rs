@@ -1,4 +1,4 @@
-//! Finds the pool and the record for a request (contract section 10, differences D4 and D5), and what CHECK asks about an attachment.
+//! Finds the pool and the record for a request (contract section 10, differences D4 and D5), and checks an attachment for CHECK.
 
 use std::cmp::Reverse;
 use std::iter;
@@ -13,15 +13,16 @@ use super::{
 use crate::codec::named_address;
 
 impl Space {
-    /// Whether the attachment holds an address of any pool.
+    /// Returns whether the attachment holds an address of any pool.
     pub(super) fn holds_any(&self, attachment: &Attachment) -> bool {
         let mut pools = self.pools.values();
         pools.any(|pool| pool.find_held_by(attachment).is_some())
     }
 
-    /// Finds the pool and the record to allocate: the requested one, or the one that the attachment
-    /// holds. Otherwise a pool with an address that is not in its cooldown comes first, then an unused
-    /// one, then the higher priority, then more free addresses, then the first by its text.
+    /// Finds the pool and the record to allocate: the requested one, or the one that the attachment holds.
+    ///
+    /// Otherwise a pool with an address that is not in its cooldown comes first. Then come an unused pool, the higher priority, more free
+    /// addresses, and the first by its text.
     pub(super) fn find(
         &self,
         add: &Wanted,
@@ -59,11 +60,11 @@ impl Space {
             .iter()
             .map(|(key, pool)| pool.count(key, limits))
             .collect();
-        let able = iter::zip(&fitting, &counts).filter_map(|((key, pool), count)| {
+        let available = iter::zip(&fitting, &counts).filter_map(|((key, pool), count)| {
             let next = pool.next_free(key, limits)?;
             Some((*key, *pool, count, next))
         });
-        let best = able.min_by_key(|(_, pool, count, _)| {
+        let best = available.min_by_key(|(_, pool, count, _)| {
             let handed_out = pool.ref_count > 0;
             let most = (pool.priority, count.free + count.cooldown);
             (count.free == 0, handed_out, Reverse(most))
@@ -79,7 +80,7 @@ impl Space {
         Ok((key.clone(), left_over.unwrap_or(next)))
     }
 
-    /// The subnets of a family that the source lists, where it no longer lists the one that is named.
+    /// Returns the listed subnets of the family, if the source no longer lists the named one.
     fn listed_instead(&self, wanted: &PoolSelector, fitting: &[(&String, &Pool)]) -> Vec<String> {
         let is_gone = |(_, pool): &(&String, &Pool)| !pool.is_listed();
         if !matches!(wanted, PoolSelector::Named(_)) || !fitting.iter().all(is_gone) {
@@ -91,7 +92,7 @@ impl Space {
         listed.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Finds a record that the attachment holds in any pool, of an address that one of these pools lists: the `wanted` one, if any.
+    /// Finds a record that the attachment holds in any pool. One of `pools` must list its address. With `wanted`, it must be that address.
     fn find_held_elsewhere(
         &self,
         attachment: &Attachment,
@@ -109,9 +110,9 @@ impl Space {
         })
     }
 
-    /// The pools that fit.
+    /// Returns the pools that fit.
     ///
-    /// azure-vnet deletes the state when it reads "no available address pools", so that must mean that there is no pool at all.
+    /// azure-vnet deletes the state when it reads "no available address pools". So that message must mean that there is no pool at all.
     fn fitting(
         &self,
         add: &Wanted,
@@ -163,8 +164,7 @@ impl Space {
 }
 
 impl Pool {
-    /// Finds the record of the requested address, if the attachment holds it or may get it. A prefix length behind the address is
-    /// ignored.
+    /// Finds the record of the requested address, if the attachment holds it or may get it. A prefix length after the address is ignored.
     fn find_named(
         &self,
         pool_key: &str,
@@ -209,16 +209,16 @@ impl Pool {
         }
     }
 
-    /// Finds the record that the attachment holds. One that names the attachment goes before one that names only its container.
+    /// Finds the record that the attachment holds. One that names the attachment comes before one that names only its container.
     fn find_held_by(&self, attachment: &Attachment) -> Option<IpAddr> {
-        let its = self
+        let held = self
             .held()
             .filter(|(_, held)| held.holder.is_attachment(attachment));
-        let first = its.min_by_key(|(_, held)| !held.holder.has_interface());
+        let first = held.min_by_key(|(_, held)| !held.holder.has_interface());
         first.map(|(record, _)| record.key)
     }
 
-    /// Finds a free record that an old version of the original left with this container's ID. The original grants it again.
+    /// Finds a free record that an old version of the original left with this container's ID. The original allocates it again.
     fn find_left_over(&self, key: &str, container_id: &str, limits: &Limits<'_>) -> Option<IpAddr> {
         let mut records = self.records_for_pods(key);
         let left = records.find(|r| {
@@ -236,13 +236,13 @@ pub enum CheckFailure {
     /// It holds no address at all.
     #[error("no address is held for this attachment")]
     Nothing,
-    /// Nobody holds the address.
+    /// The address is free.
     #[error("{address} is not held for this attachment: it is free")]
     Free {
         /// The address.
         address: IpAddr,
     },
-    /// Somebody else holds the address.
+    /// Another attachment holds the address.
     #[error("{address} is not held for this attachment, but for another")]
     Others {
         /// The address.
@@ -253,8 +253,8 @@ pub enum CheckFailure {
 }
 
 impl Ipam {
-    /// Compares the records with the addresses in the result of `attachment`. Only addresses in our pools are checked. Without a
-    /// result, the attachment must hold any address. An address of an unknown holder may be this attachment's.
+    /// Compares the records with the addresses in the result of `attachment`. Only addresses in our pools are checked. Without a result,
+    /// the attachment must hold at least one address. An address of an unknown holder passes, because it may be this attachment's.
     ///
     /// # Errors
     /// The first address that it does not hold.
@@ -305,7 +305,7 @@ mod tests {
     use crate::ipam::testing::{attached, attachment, hold, ip, with_pools};
 
     #[test]
-    fn what_is_recorded_for_the_attachment_or_may_be_its_own_is_held() {
+    fn check_accepts_addresses_that_attachment_holds_or_may_hold() {
         // .8 is free.
         let all: &[&str] = &["10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"];
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, all)]);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Family, Free};
 
-/// A granted address.
+/// An allocated address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
     /// Its address space.
@@ -27,27 +27,27 @@ pub struct Grant {
     pub generation: u64,
 }
 
-/// Whether a grant is new.
+/// Whether the address of a grant is newly allocated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GrantKind {
-    /// This call allocated it. The record as it was before, for [`crate::ipam::Ipam::revoke`].
+    /// This call allocated it. The value is the record before that, for [`crate::ipam::Ipam::revoke`].
     New(Free),
     /// The attachment held it already.
     Renewed,
 }
 
-/// The step of the original that looks for a pool, as its messages begin.
+/// The start of the original's messages from its step that finds a pool.
 pub const POOL_STAGE: &str = "Failed to allocate pool";
-/// The step of the original that looks for an address in a pool.
+/// The start of the original's messages from its step that finds an address in a pool.
 pub(super) const ADDRESS_STAGE: &str = "Failed to allocate address";
 
-/// Why no address was granted. The texts begin with the original's, which callers match (contract section 14).
+/// Why no address was allocated. The texts begin with the original's, which callers match (contract section 14).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The space is not in the state.
     #[error("{stage}: Invalid address space")]
     NoSpace {
-        /// The step.
+        /// The start of the message: [`POOL_STAGE`] or the same for an address.
         stage: &'static str,
         /// The space's name.
         space: String,
@@ -115,7 +115,7 @@ pub enum Refusal {
         pools: Vec<PoolCount>,
         /// A pod that holds many of their addresses.
         retried: Option<RetriedPod>,
-        /// The subnets that the source lists, where it no longer lists the one that the call names; empty otherwise.
+        /// The listed subnets, if the source no longer lists the one that the call names; empty otherwise.
         listed: Vec<String>,
     },
     /// The state is being rebuilt, and it is not known yet which addresses are free.
@@ -147,7 +147,7 @@ pub enum InUseBy {
     Unknown,
 }
 
-/// A pod whose sandbox was tried again and again, while the earlier ones keep their addresses.
+/// A pod with many failed sandboxes that keep their addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetriedPod {
     /// `namespace/name` of the pod.
@@ -165,10 +165,10 @@ pub struct PoolCount {
     pub subnet: String,
     /// Held addresses.
     pub held: usize,
-    /// Addresses that another pool holds, which lists them, too.
+    /// Addresses of this pool that another pool holds.
     #[serde(skip_serializing_if = "is_zero")]
     pub held_elsewhere: usize,
-    /// Held addresses whose holders are marked as suspects.
+    /// Held addresses with holders that are marked as suspects.
     #[serde(skip)]
     pub suspect: usize,
     /// Free addresses that the host has.
@@ -179,7 +179,7 @@ pub struct PoolCount {
     pub cooldown: usize,
     /// Free addresses that the network namespace of the last holder still has.
     pub withheld: usize,
-    /// Addresses that can be granted at once.
+    /// Addresses that can be allocated at once.
     pub free: usize,
 }
 

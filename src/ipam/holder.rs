@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 use smol_str::SmolStr;
 
-/// The holder of an address, as far as it is known. What is not known is empty: the original's records name only the container, and
-/// nobody is known to hold an address that was found in use.
+/// The holder of an address, as far as it is known. Unknown parts are empty. The original's records name only the container. The holder of
+/// an address that was found in use is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Holder {
@@ -16,17 +16,18 @@ pub struct Holder {
     /// `namespace/name` of the pod, for people only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// The network namespace that the ADD was made for. Reports have its path.
+    /// The network namespace of the ADD. Reports have only its path.
     #[serde(
         skip_deserializing,
         skip_serializing_if = "Option::is_none",
         serialize_with = "print_path"
     )]
     pub netns: Option<NetNs>,
-    /// Whether it can show no evidence, such as an agent that asks for an address of its own. Only its DEL or an operator frees it.
+    /// Whether it can show no evidence, such as an agent that requests an address for itself. Only its DEL or an operator releases the
+    /// address.
     #[serde(rename = "kept", skip_serializing_if = "std::ops::Not::not")]
     pub is_kept: bool,
-    /// [`Ipam::generation`](super::Ipam::generation) of the ADD that last asked for the address; 0 where it is not known.
+    /// [`Ipam::generation`](super::Ipam::generation) of the ADD that last requested the address; 0 if it is not known.
     #[serde(skip)]
     pub number: u64,
 }
@@ -35,8 +36,8 @@ fn print_path<S: Serializer>(netns: &Option<NetNs>, to: S) -> Result<S::Ok, S::E
     netns.as_ref().map(|netns| &*netns.path).serialize(to)
 }
 
-/// An attachment of a container to a network: what the CNI specification identifies by network name, CNI_CONTAINERID and
-/// CNI_IFNAME (difference D8).
+/// An attachment of a container to a network. As in the CNI specification, network name, CNI_CONTAINERID and CNI_IFNAME identify it
+/// (difference D8).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Attachment {
@@ -56,18 +57,17 @@ pub struct Attachment {
 pub struct NetNs {
     /// CNI_NETNS.
     pub path: Box<str>,
-    /// Device and inode numbers; `None` when the path could not be looked at. The kernel gives them to another namespace as soon
-    /// as this one is gone.
+    /// Device and inode numbers; `None` if the path could not be examined. The kernel may reuse them as soon as this namespace is gone.
     pub id: Option<(u64, u64)>,
-    /// The kernel's number of the namespace, unique within a boot; `None` where the kernel has no such number.
+    /// The kernel's cookie of the namespace, unique within a boot; `None` if the kernel has no cookies.
     pub cookie: Option<u64>,
 }
 
-/// How long device and inode alone tell a namespace after its holder released its address.
+/// How long device and inode alone identify a namespace after its holder released the address.
 const INODE_IS_KEPT: Duration = Duration::from_secs(30);
 
 impl NetNs {
-    /// Whether both are the same namespace: by the kernel's number of them, or else by device and inode.
+    /// Returns whether both are the same namespace. The cookies decide. If one is unknown, device and inode decide.
     pub fn is_same(&self, other: &NetNs) -> bool {
         match self.cookie.zip(other.cookie) {
             Some((one, another)) => one == another,
@@ -75,7 +75,7 @@ impl NetNs {
         }
     }
 
-    /// Whether the namespace with these numbers is this one, whose holder released its address `ago`.
+    /// Returns whether the namespace with these numbers is this one. `ago` is the time since its holder released the address.
     pub fn is_still(&self, id: (u64, u64), cookie: Option<u64>, ago: Duration) -> bool {
         match self.cookie.zip(cookie) {
             Some((then, now)) => then == now,
@@ -85,7 +85,7 @@ impl NetNs {
 }
 
 impl Holder {
-    /// A container of which nothing else is known, as in the original's records. An empty ID means an unknown holder.
+    /// Creates a holder with only a container, as in the original's records. An empty ID means an unknown holder.
     pub fn from_container_id(id: &str) -> Holder {
         Holder::from(Attachment {
             container_id: id.to_owned(),
@@ -93,12 +93,12 @@ impl Holder {
         })
     }
 
-    /// The container ID; empty for an unknown holder.
+    /// Returns the container ID; empty for an unknown holder.
     pub fn container_id(&self) -> &str {
         &self.attachment.container_id
     }
 
-    /// The container ID for people; `unknown` for an unknown holder.
+    /// Returns the container ID for people; `unknown` for an unknown holder.
     pub fn container_text(&self) -> &str {
         match self.container_id() {
             "" => "unknown",
@@ -106,23 +106,23 @@ impl Holder {
         }
     }
 
-    /// Whether nothing is known of the holder.
+    /// Returns whether nothing is known about the holder.
     pub fn is_unknown(&self) -> bool {
         self.container_id().is_empty()
     }
 
-    /// Whether the interface is known, too.
+    /// Returns whether the interface is known.
     pub fn has_interface(&self) -> bool {
         !self.attachment.if_name.is_empty()
     }
 
-    /// Whether it is the container of this ID, or an attachment of that container.
+    /// Returns whether it is the container of this ID, or an attachment of that container.
     pub fn is_container(&self, id: &str) -> bool {
         !self.is_unknown() && self.container_id() == id
     }
 
-    /// Whether it is `attachment`. A holder of which only the container is known may be every attachment of the container; one whose
-    /// network is not known may be in every network, as a container has an interface only once.
+    /// Returns whether it is or may be `attachment`. A holder with only a container may be every attachment of the container. A holder
+    /// without a network may be in every network, because a container has an interface only once.
     pub fn is_attachment(&self, attachment: &Attachment) -> bool {
         let own = &self.attachment;
         self.is_container(&attachment.container_id)
@@ -130,7 +130,7 @@ impl Holder {
             && (own.if_name.is_empty() || own.if_name == attachment.if_name)
     }
 
-    /// Whether nothing that is known of both tells them apart.
+    /// Returns whether both name the same container, and do not differ in a network or an interface that both name.
     pub fn agrees_with(&self, other: &Holder) -> bool {
         let agree = |a: &str, b: &str| a.is_empty() || b.is_empty() || a == b;
         let (own, others) = (&self.attachment, &other.attachment);
@@ -139,14 +139,14 @@ impl Holder {
             && agree(&own.if_name, &others.if_name)
     }
 
-    /// Whether both came from the same ADD.
+    /// Returns whether both came from the same ADD.
     pub fn is_of_same_add(&self, other: &Holder) -> bool {
         self.attachment == other.attachment && self.number == other.number
     }
 }
 
 impl From<Attachment> for Holder {
-    /// An attachment of which nothing else is known.
+    /// Creates a holder with only its attachment.
     fn from(attachment: Attachment) -> Holder {
         Holder {
             attachment,
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn container_holds_by_every_interface_and_attachment_by_its_own() {
+    fn container_matches_every_interface_and_attachment_only_its_own() {
         let attachment = |if_name: &str| Attachment {
             network: "azure".into(),
             container_id: "c1".into(),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_holder_is_nobody() {
+    fn unknown_holder_matches_no_container() {
         let unknown = Holder::from_container_id("");
         assert!(unknown.is_unknown());
         assert!(!unknown.is_container(""));

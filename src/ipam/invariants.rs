@@ -17,7 +17,7 @@ pub enum Violation {
         /// Subnet text of the other, or the same.
         second: String,
     },
-    /// Records are out of order, or a key is there twice.
+    /// Records are out of order, or a key occurs twice.
     #[error("the records of pool {pool} are not in order at {address}")]
     Order {
         /// Subnet text of the pool.
@@ -25,7 +25,7 @@ pub enum Violation {
         /// The later of the two.
         address: IpAddr,
     },
-    /// A holder from the future.
+    /// A holder has a higher number than the state.
     #[error("{address} in pool {pool} is held since number {number}, past the present one")]
     Generation {
         /// Subnet text of the pool.
@@ -67,7 +67,7 @@ impl Ipam {
         for (_, name, pool) in self.pools() {
             held.extend(pool.held_addresses().map(|address| (address, name)));
         }
-        // The addresses of each pool are in order already, which a stable sort makes use of.
+        // The addresses of each pool are in order already. A stable sort is fast then.
         held.sort_by(|(a, _), (b, _)| by_text(a, b));
         for pair in held.windows(2) {
             if let [(address, first), (again, second)] = pair
@@ -90,7 +90,7 @@ mod tests {
     use crate::ipam::testing::attached;
     use crate::ipam::{Held, Holder, Pool, Record, Space, Usage};
 
-    /// A record that is held, with the address that it names beside its key.
+    /// Returns a held record with this key and address.
     fn held(key: &str, addr: &str, generation: Option<u64>) -> Record {
         let holder = match generation {
             Some(generation) => attached("a", generation),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn each_invariant_is_told_when_broken() {
+    fn each_broken_invariant_is_reported() {
         let (wide, narrow, far) = ("10.0.0.0/16", "10.0.1.0/24", "10.9.0.0/24");
         let at = "10.0.1.5";
         let record = |key, addr| held(key, addr, None);
@@ -169,8 +169,8 @@ mod tests {
                 generation: 7,
                 ..Ipam::default()
             };
-            let told: Vec<_> = ipam.check().iter().map(ToString::to_string).collect();
-            assert_eq!(told.join("; "), expected);
+            let messages: Vec<_> = ipam.check().iter().map(ToString::to_string).collect();
+            assert_eq!(messages.join("; "), expected);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Decides whether the holder of an address is alive.
 //!
-//! Every plugin that frees addresses by itself has freed a live one at least once, because it took absence from one list for
-//! death. Here evidence can only keep a record. Evidence that exists but cannot be read keeps it too. A record without any evidence
-//! is freed only when it is old, and when two snapshots at different times found none; or when its sandbox was replaced.
+//! Every plugin that reclaims addresses automatically has released a live one at least once, because it took absence from one list for
+//! death. Here evidence can only keep a record. Evidence that exists but cannot be read keeps it too.
+//!
+//! A record without any evidence is reclaimed in three cases. Two scans at different times found none, the record is old, or its sandbox
+//! was replaced.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,40 +14,40 @@ use super::{EvidenceIndex, Held, Holder, Moment, format_age};
 
 /// Younger records may belong to an ADD that has not finished.
 pub const GRACE: Duration = Duration::from_secs(15 * 60);
-/// Two snapshots without evidence must be at least this far apart.
+/// Two scans without evidence must be at least this far apart.
 pub const AGAIN: Duration = Duration::from_secs(60);
-/// One snapshot without evidence is enough for records of this age.
+/// One scan without evidence is enough for records of this age.
 pub const OLD: Duration = Duration::from_secs(60 * 60);
 
 /// The verdict on the holder of a record, with its reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    /// The outcome.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why.
+    /// The reasons for it.
     pub reasons: Vec<Reason>,
 }
 
-/// The outcome.
+/// The verdict on a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is no evidence for it, and it may be freed.
+    /// There is no evidence for it, and its address may be released.
     Dead,
     /// There is evidence for it.
     Alive,
-    /// There is no evidence for it, but it must not be freed yet.
+    /// There is no evidence for it, but its address must not be released yet.
     Suspect,
-    /// Evidence could not be read, the record is too young, or its holder can show none.
+    /// Evidence could not be read, the record is too young, or its holder can show no evidence.
     Undecided,
 }
 
-/// Why.
+/// A reason for a verdict.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Reason {
     /// E0: the address is configured.
     #[error("the address is configured {0}")]
     Configured(Place),
-    /// E5: the namespace that the ADD was made for exists.
+    /// E5: the namespace of the ADD exists.
     #[error("the network namespace of its ADD ({0}) exists")]
     NamespaceExists(String),
     /// E1, E2: a list has a live entry.
@@ -60,7 +62,7 @@ pub enum Reason {
     /// E0 or E3, for another address of the same attachment.
     #[error("{0} of the same pod is configured, or the host has a route to it")]
     OtherAddress(IpAddr),
-    /// The look at the kernel was not complete.
+    /// The scan of the kernel was incomplete.
     #[error("not every network namespace could be examined: {0}")]
     Incomplete(String),
     /// A list, or a part of it that may be about the holder, cannot be read.
@@ -72,7 +74,7 @@ pub enum Reason {
     /// It is younger than [`GRACE`].
     #[error("its ADD was only {} ago", format_age(*.0))]
     Young(Duration),
-    /// No snapshot found it without evidence before, or only one a moment ago.
+    /// No earlier scan found it without evidence, or the first one that did was less than [`AGAIN`] ago.
     #[error("it needs a second check at least {} s later", AGAIN.as_secs())]
     FirstLook,
     /// There is no evidence for it.
@@ -84,7 +86,7 @@ pub enum Reason {
 }
 
 impl EvidenceIndex<'_> {
-    /// Judges the holder of the record of `address`. It must be one of the state that the index was made for.
+    /// Judges the holder of the record of `address`. The record must be from the state that the index was created for.
     pub fn judge(&self, address: IpAddr, held: &Held, now: Moment) -> Judgement {
         let judgement = |verdict, reasons| Judgement { verdict, reasons };
         let evidence = self.evidence_for(address, held);
@@ -113,7 +115,7 @@ impl EvidenceIndex<'_> {
         }
     }
 
-    /// The evidence that the holder is alive.
+    /// Returns the evidence that the holder is alive.
     fn evidence_for(&self, address: IpAddr, held: &Held) -> Vec<Reason> {
         let place = self.place(address);
         let place = place.filter(|place| !matches!(place, Place::OfUser(_)));
@@ -145,7 +147,7 @@ impl EvidenceIndex<'_> {
     }
 
     /// Judges the holder of a record that the runtime's list does not name, for a GC. The list is complete for the runtime's own
-    /// attachments, and says nothing about what others have.
+    /// attachments, and says nothing about those of others.
     pub(super) fn judge_stale(&self, address: IpAddr, held: &Held) -> Judgement {
         let place = self.place(address).cloned().map(Reason::Configured);
         let mut vetoes: Vec<_> = place.into_iter().collect();
@@ -167,7 +169,7 @@ impl EvidenceIndex<'_> {
         }
     }
 
-    /// The host's route to the address, and another address of the same attachment that is in use.
+    /// Returns the host's route to the address, and another address of the same attachment that is in use.
     fn host_evidence(&self, address: IpAddr, held: &Held) -> impl Iterator<Item = Reason> {
         let has_route = self.evidence.routes.contains(address);
         let route = has_route.then_some(Reason::HostRoute);
@@ -175,7 +177,7 @@ impl EvidenceIndex<'_> {
         route.into_iter().chain(other.map(Reason::OtherAddress))
     }
 
-    /// What could not be read, so that it may be evidence for any record.
+    /// Returns the sources that could not be read. They may be evidence for any record.
     pub(super) fn unreadable(&self) -> Vec<Reason> {
         let evidence = self.evidence;
         let mut vetoes = Vec::new();
@@ -193,18 +195,18 @@ impl EvidenceIndex<'_> {
         vetoes
     }
 
-    /// The parts of lists that cannot be read and may be about the holder.
+    /// Returns the parts of lists that cannot be read and may be about the holder.
     ///
-    /// For an unknown holder these are the parts that changed in this boot and less than [`OLD`] ago. libcni fails the ADD whose
-    /// result it cannot write, and the runtime removes that pod. So a part that stays unreadable is no running pod's; it must not
-    /// keep all records of unknown holders for good.
+    /// For an unknown holder these are the parts that changed in this boot and less than [`OLD`] ago. If libcni cannot write a result, it
+    /// fails the ADD, and the runtime removes that pod. So a part that stays unreadable belongs to no running pod. It must not keep all
+    /// records of unknown holders forever.
     fn doubtful(&self, holder: &Holder, now: Moment) -> Vec<Reason> {
         let id = holder.container_id();
         let may_be_running =
             |changed: Option<Moment>| changed.is_some_and(|at| now.since(at) < OLD);
         let vetoes = self.evidence.lists().into_iter().filter_map(|(list, _)| {
-            let ((of, end), part) = self.unreadable_parts.range((list, id)..).next()?;
-            let counts = *of == list
+            let ((name, end), part) = self.unreadable_parts.range((list, id)..).next()?;
+            let counts = *name == list
                 && end.starts_with(id)
                 && (!holder.is_unknown() || may_be_running(part.changed));
             counts.then(|| Reason::Unreadable(list, part.name.clone()))
@@ -228,7 +230,7 @@ mod tests {
         Moment(NOW.0 - u64::try_from(duration.as_nanos()).unwrap())
     }
 
-    /// A holder of this age, found without evidence this long ago.
+    /// Returns a holder of this age that was found without evidence this long ago.
     fn holder(age: Duration, suspect: Option<Duration>) -> Held {
         let netns = NetNs {
             path: "/run/netns/x".into(),
@@ -267,7 +269,7 @@ mod tests {
         EvidenceList::Read { entries, doubtful }
     }
 
-    /// A complete look that shows others, but nothing of the holder.
+    /// Returns a complete scan that shows others, but nothing of the holder.
     fn nothing() -> Evidence {
         let other = ip("10.1.0.99");
         let others = entry(|e| {
@@ -295,8 +297,8 @@ mod tests {
         judge(held, evidence).verdict
     }
 
-    /// The judgement on an old record after a change to a look that shows nothing of it.
-    fn turned(change: impl FnOnce(&mut Evidence)) -> Judgement {
+    /// Judges an old record by a scan that shows nothing of it except this change.
+    fn judge_old_record_after(change: impl FnOnce(&mut Evidence)) -> Judgement {
         let mut evidence = nothing();
         change(&mut evidence);
         judge(&holder(LONG_AGO, Some(AGAIN)), &evidence)
@@ -309,7 +311,7 @@ mod tests {
         let rows: [(&str, Change, Verdict); 11] = [
             ("nothing", |_| {}, Dead),
             (
-                "no complete look",
+                "an incomplete scan",
                 |e| e.kernel.incomplete = Some("hidden".into()),
                 Undecided,
             ),
@@ -360,22 +362,24 @@ mod tests {
             ),
         ];
         for (name, change, expected) in rows {
-            assert_eq!(turned(change).verdict, expected, "{name}");
+            assert_eq!(judge_old_record_after(change).verdict, expected, "{name}");
         }
-        // A namespace that any user can make holds back, but is no evidence.
+        // A namespace that any user can create prevents a reclaim, but is no evidence.
         for (place, verdict) in [
             (Place::Host, Alive),
             (Place::Namespace("/proc/7/ns/net".into()), Alive),
             (Place::OfUser("/proc/7/ns/net".into()), Undecided),
         ] {
-            let judged = turned(|e| drop(e.kernel.configured.insert(ip(ADDRESS), place.clone())));
+            let judged = judge_old_record_after(|e| {
+                drop(e.kernel.configured.insert(ip(ADDRESS), place.clone()))
+            });
             let reasons = vec![Reason::Configured(place)];
             assert_eq!(judged, Judgement { verdict, reasons });
         }
     }
 
     #[test]
-    fn an_entry_is_evidence_by_address_or_identity_while_the_namespace_exists() {
+    fn entry_is_evidence_by_address_or_identity_while_namespace_exists() {
         let by_address = entry(|e| {
             e.holder.attachment.container_id = "else".into();
             e.addresses = vec![ip(ADDRESS)];
@@ -411,9 +415,9 @@ mod tests {
             ),
         ] {
             let list = read(vec![entry.clone()], vec![]);
-            let in_cache = turned(|e| e.cache = list.clone()).verdict;
+            let in_cache = judge_old_record_after(|e| e.cache = list.clone()).verdict;
             assert_eq!(in_cache, expected, "{entry:?}");
-            let in_azure_vnet = turned(|e| e.azure_vnet = list).verdict;
+            let in_azure_vnet = judge_old_record_after(|e| e.azure_vnet = list).verdict;
             assert_eq!(in_azure_vnet, expected, "{entry:?}");
         }
     }
@@ -435,7 +439,7 @@ mod tests {
             let mut evidence = nothing();
             evidence.cache = read(vec![], parts);
             assert_eq!(verdict(&held, &evidence), expected, "{changed:?}");
-            // The holder in its name is known, so that the part may always be about it.
+            // A part with the ID of a known holder in its name may always be about it.
             let known = holder(LONG_AGO, Some(AGAIN));
             assert_eq!(verdict(&known, &evidence), Verdict::Undecided);
         }
@@ -448,12 +452,12 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_of_the_same_inode_may_be_another() {
+    fn namespace_with_same_inode_may_be_another() {
         let (none, moved) = (false, true);
         for (name, recorded, found, path, expected) in [
             ("the very one", Some(9), Some(9), moved, Verdict::Alive),
             ("another number", Some(9), Some(8), none, Verdict::Dead),
-            // Where one of both numbers is not known, it may be the same, unless its path leads elsewhere now.
+            // If one of both cookies is unknown, it may be the same, unless its path now leads elsewhere.
             ("none found", Some(9), None, none, Verdict::Alive),
             ("none found, moved", Some(9), None, moved, Verdict::Dead),
             ("none recorded", None, Some(8), none, Verdict::Alive),
@@ -475,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_another_container_came_into_later_is_another() {
+    fn namespace_of_later_container_is_another() {
         let held = holder(LONG_AGO, Some(AGAIN));
         let mut evidence = nothing();
         evidence.kernel.namespaces.insert((4, 77));
@@ -498,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_sandbox_is_dead_at_once_and_one_with_evidence_lives() {
+    fn replaced_sandbox_is_dead_at_once_unless_evidence_shows_it() {
         use Verdict::{Alive, Dead, Undecided};
         let of_pod = |held: &Held| Holder {
             pod: Some("ns/p".to_owned()),
@@ -532,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_show_no_evidence_is_never_dead() {
+    fn kept_holder_is_never_dead() {
         let mut held = holder(LONG_AGO, Some(AGAIN));
         held.holder.is_kept = true;
         let judged = judge(&held, &nothing());
@@ -541,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn two_looks_a_minute_apart_or_an_hour_of_age_after_the_grace() {
+    fn two_scans_a_minute_apart_or_an_hour_of_age_are_needed_after_grace() {
         for (age, suspect, expected) in [
             (GRACE - SECOND, Some(AGAIN), Verdict::Undecided),
             (GRACE, Some(AGAIN), Verdict::Dead),

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::order::sort_by_text;
 use super::{Free, Ipam, Moment, Pool, Record, Space, Subnet, Usage, by_text};
 
-/// The space that sources fill, whatever space a call asks for.
+/// The space that sources fill, whatever space a call requests.
 const LOCAL: &str = "local";
 
 /// The counts of a merge.
@@ -26,7 +26,7 @@ pub struct Merged {
     pub removed: usize,
     /// Held addresses that are no longer listed. They stay until their release.
     pub unlisted: usize,
-    /// Whether anything in the state differs from before.
+    /// Whether the state changed.
     pub changed: bool,
 }
 
@@ -53,7 +53,7 @@ impl Ipam {
             }
             let addresses = as_listed.map_or(&[][..], |l| &l.addresses);
             pool.update(addresses, &mut self.omitted, &mut report, now);
-            // What the source lists is a pool, with or without addresses (difference D22).
+            // A listed subnet is a pool, with or without addresses (difference D22).
             let stays = as_listed.is_some() || !pool.records.is_empty() || pool.ref_count > 0;
             report.pools_removed += usize::from(!stays);
             stays
@@ -93,8 +93,8 @@ impl Pool {
         !is_same
     }
 
-    /// Adds free records for new addresses, moves released records that are not listed to `omitted`,
-    /// and marks held ones. Mostly nothing changes.
+    /// Adds free records for new addresses, and removes free records that are not listed. Marks held records that are not listed. The
+    /// releases of removed records are kept in `omitted`.
     fn update(
         &mut self,
         listed: &[IpAddr],
@@ -116,7 +116,7 @@ impl Pool {
             }
             return;
         }
-        // Of holders whose address differs from its key.
+        // The listed addresses that a holder has under another key.
         let listed_elsewhere: Vec<IpAddr> = self
             .held()
             .filter(|(record, _)| !record.has_address_of_key())
@@ -187,7 +187,7 @@ pub struct ListedPool {
     pub priority: i64,
     /// The gateway of the subnet.
     pub gateway: IpAddr,
-    /// The addresses in any order; repetitions count once.
+    /// The addresses, in any order. Repetitions count once.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -219,7 +219,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Finds those of a subnet.
+    /// Creates the reserved addresses of a subnet.
     pub fn new(subnet: &IpNet, gateway: Option<IpAddr>) -> Reserved {
         if subnet.max_prefix_len() - subnet.prefix_len() < 2 {
             return Reserved::default();
@@ -232,7 +232,7 @@ impl Reserved {
         }
     }
 
-    /// Returns what an address is in the subnet, if it is one of them.
+    /// Returns the role of a reserved address; `None` for any other address.
     pub fn name(&self, address: IpAddr) -> Option<&'static str> {
         let is = |reserved: Option<IpAddr>| reserved == Some(address);
         if is(self.network) {
@@ -246,7 +246,7 @@ impl Reserved {
 }
 
 impl Inventory {
-    /// The number of listed addresses.
+    /// Returns the number of listed addresses.
     pub fn addresses(&self) -> usize {
         self.pools.iter().map(|p| p.addresses.len()).sum()
     }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_answer_becomes_the_space() {
+    fn first_answer_fills_the_space() {
         let (v4, v6) = ("10.224.0.0/16", "fd00::/120");
         let mut ipam = Ipam::default();
         let answer = [
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_goes_when_it_is_empty_and_was_not_handed_out_whole() {
+    fn unlisted_pool_is_removed_when_empty_and_not_flagged() {
         let mut ipam = Ipam::default();
         merge(
             &mut ipam,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_pool_without_addresses_stays() {
+    fn listed_pool_without_addresses_stays() {
         let mut ipam = Ipam::default();
         let merged = merge(&mut ipam, &[("10.1.0.0/16", &[])]);
         assert_eq!(merged.pools_added, 1);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_address_is_noted_from_the_first_answer_that_omits_it() {
+    fn held_address_is_unlisted_from_first_answer_that_omits_it() {
         let subnet = "10.1.0.0/16";
         let mut ipam = Ipam::default();
         merge(&mut ipam, &[(subnet, &["10.1.0.5"])]);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_found_by_value_and_follows_the_source() {
+    fn pool_is_found_by_value_and_follows_source() {
         let mut ipam = Ipam::default();
         let local = ipam.spaces.entry("local".into()).or_default();
         local.pools.insert("10.1.0.0/16".into(), Pool::default());
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_record_gets_the_listed_address() {
+    fn free_record_gets_listed_address() {
         let subnet = "10.1.0.0/16";
         let mut ipam = Ipam::default();
         let answer = [(subnet, &["10.1.0.5", "10.1.0.6", "10.1.0.7"][..])];
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_is_the_network_with_its_lowest_bit_set() {
+    fn gateway_is_network_with_lowest_bit_set() {
         for (subnet, gateway) in [
             ("10.224.0.0/16", "10.224.0.1"),
             ("10.1.1.128/25", "10.1.1.129"),

@@ -1,5 +1,7 @@
-//! The domain, pure: address spaces, pools and records; what a source lists; how the two are merged; which address an
-//! attachment gets and how it comes back. Values in, values out: no IO, no clock, no logging.
+//! The domain: address spaces, pools and records. It merges the listing of a source into them, and allocates, releases and reclaims
+//! addresses.
+//!
+//! The domain is pure. It takes and returns values, without IO, clock and logging.
 
 mod allocate;
 mod choose;

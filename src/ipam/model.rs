@@ -14,13 +14,13 @@ use super::{Free, Held, Moment, Record, Tombstone, Usage, by_text};
 pub struct Ipam {
     /// Address spaces by name; the sources fill `local` only.
     pub spaces: BTreeMap<String, Space>,
-    /// The number of the save: the boot clock in microseconds, raised above every number that was seen. Each holder has the number of its
-    /// ADD, which tells "still the same grant" from "granted again".
+    /// The number of the last save: the boot clock in microseconds, raised above every number that was seen. Each holder has the number of
+    /// its ADD. It shows whether the address was allocated again.
     pub generation: u64,
-    /// The end of the quarantine after a lost state. Until then an ADD gets only what it holds, because another ADD may be about to
-    /// configure an address of which no record is left.
+    /// The end of the quarantine after a lost state. Until then an ADD gets only an address that it holds. Another ADD may still configure
+    /// an address that no record has.
     pub quarantine: Option<Moment>,
-    /// The DELs of attachments without an address, whose ADDs may still come.
+    /// The DELs of attachments without an address. Their ADDs may still come.
     pub tombstones: Vec<Tombstone>,
     /// The released addresses that the source does not list at present. It may list them again.
     pub omitted: BTreeMap<IpAddr, Free>,
@@ -69,12 +69,12 @@ pub struct Subnet {
 }
 
 impl Ipam {
-    /// The pools of all spaces, to be changed.
+    /// Returns the pools of all spaces, mutably.
     pub fn pools_mut(&mut self) -> impl Iterator<Item = &mut Pool> {
         self.spaces.values_mut().flat_map(|s| s.pools.values_mut())
     }
 
-    /// The pools of all spaces with the names of both.
+    /// Returns the pools of all spaces, with the names of space and pool.
     pub fn pools(&self) -> impl Iterator<Item = (&str, &str, &Pool)> {
         self.spaces.iter().flat_map(|(space, s)| {
             s.pools
@@ -83,17 +83,17 @@ impl Ipam {
         })
     }
 
-    /// The records of all pools.
+    /// Returns the records of all pools.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         self.pools().flat_map(|(_, _, pool)| &pool.records)
     }
 
-    /// The holders of all addresses.
+    /// Returns the holders of all addresses.
     pub fn holders(&self) -> impl Iterator<Item = &Held> {
         self.records().filter_map(Record::held)
     }
 
-    /// The record at this place: space, pool and key.
+    /// Returns the record at this place: space, pool and key.
     pub(super) fn record_at(
         &mut self,
         (space, pool, key): (&str, &str, IpAddr),
@@ -102,14 +102,14 @@ impl Ipam {
         space.pools.get_mut(pool)?.record_mut(&key)
     }
 
-    /// The addresses that are in use. Each has one holder, however many pools list it (difference D9).
+    /// Returns the addresses that are in use. Each has one holder, however many pools list it (difference D9).
     pub(super) fn held_addresses(&self) -> BTreeSet<IpAddr> {
         self.pools()
             .flat_map(|(_, _, pool)| pool.held_addresses())
             .collect()
     }
 
-    /// The addresses that the source lists, in whichever pool.
+    /// Returns the addresses that the source lists, in any pool.
     pub fn listed_addresses(&self) -> BTreeSet<IpAddr> {
         let is_listed = |record: &&Record| record.held().is_none_or(|held| held.unlisted.is_none());
         self.records()
@@ -118,8 +118,8 @@ impl Ipam {
             .collect()
     }
 
-    /// Notes the last release of every address in all its free records: several pools can list one
-    /// address, and one that the source omitted can be listed again.
+    /// Records the last release of every address in all its free records. Several pools can list the same address. An address that the
+    /// source omitted can be listed again.
     pub fn share_releases(&mut self) {
         let mut releases = mem::take(&mut self.omitted);
         if self.pools().count() > 1 {
@@ -154,13 +154,13 @@ impl Ipam {
         self.omitted = releases;
     }
 
-    /// The records of all pools, to be changed, each with its address.
+    /// Returns the use of every address, mutably, with the address.
     pub(super) fn usages_mut(&mut self) -> impl Iterator<Item = (IpAddr, &mut Usage)> {
         let records = self.pools_mut().flat_map(|pool| &mut pool.records);
         records.map(|record| (record.address(), &mut record.usage))
     }
 
-    /// The holders of all addresses, to be changed, each with its address.
+    /// Returns the holders of all addresses, mutably, with the addresses.
     pub(super) fn holders_mut(&mut self) -> impl Iterator<Item = (IpAddr, &mut Held)> {
         self.usages_mut()
             .filter_map(|(address, usage)| match usage {
@@ -184,58 +184,59 @@ impl Space {
 }
 
 impl Pool {
-    /// The family of its addresses.
+    /// Returns the family of its addresses.
     pub fn family(&self) -> Family {
         if self.is_ipv6 { Family::V6 } else { Family::V4 }
     }
 
-    /// The subnet by value: the stored one, or that of the pool's key where the stored one is incomplete.
+    /// Returns the stored subnet, or the subnet in the pool's key if the stored one is incomplete.
     pub fn net(&self, key: &str) -> Option<IpNet> {
         self.subnet.net().or_else(|| key.parse().ok())
     }
 
-    /// The record stored under `key`.
+    /// Returns the record stored under `key`.
     pub fn record(&self, key: &IpAddr) -> Option<&Record> {
         self.records.get(self.place(key).ok()?)
     }
 
-    /// The record stored under `key`, to be changed.
+    /// Returns the record stored under `key`, mutably.
     pub fn record_mut(&mut self, key: &IpAddr) -> Option<&mut Record> {
         let place = self.place(key).ok()?;
         self.records.get_mut(place)
     }
 
-    /// The place of the record that is stored under `key`, or where it would be.
+    /// Returns the index of the record that is stored under `key`, or the index where it would be inserted.
     pub(super) fn place(&self, key: &IpAddr) -> Result<usize, usize> {
         self.records.binary_search_by(|r| by_text(&r.key, key))
     }
 
-    /// Its records that are held, with their holders.
+    /// Returns the held records, with their holders.
     pub(super) fn held(&self) -> impl Iterator<Item = (&Record, &Held)> {
         let records = self.records.iter();
         records.filter_map(|record| Some((record, record.held()?)))
     }
 
-    /// Its addresses that are in use.
+    /// Returns the addresses that are in use.
     pub(super) fn held_addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.held().map(|(record, _)| record.address())
     }
 
-    /// Whether the source lists the subnet, as far as the records show it: one that is not listed any more stays for its holders only.
+    /// Returns whether the source lists the subnet, as far as the records show. A subnet that is no longer listed keeps only its held
+    /// records.
     pub fn is_listed(&self) -> bool {
         let is_unlisted =
             |record: &Record| record.held().is_some_and(|held| held.unlisted.is_some());
         self.records.is_empty() || !self.records.iter().all(is_unlisted)
     }
 
-    /// Whether any of its addresses is in use.
+    /// Returns whether any of its addresses is in use.
     pub fn in_use(&self) -> bool {
         self.held().next().is_some()
     }
 }
 
 impl Subnet {
-    /// The subnet as the state stores a well-formed one.
+    /// Creates the stored form of a subnet.
     pub fn from_net(net: IpNet) -> Self {
         let mask: Box<[u8]> = match net.netmask() {
             IpAddr::V4(mask) => mask.octets().into(),
@@ -247,8 +248,8 @@ impl Subnet {
         }
     }
 
-    /// The subnet by value; `None` when a part is missing or the mask is not a prefix. An IPv4 network with a 16-byte mask
-    /// counts with the mask's last four bytes, as in the original.
+    /// Returns the subnet; `None` if a part is missing or the mask is not a prefix. Of a 16-byte mask of an IPv4 network, the last four
+    /// bytes count, as in the original.
     pub fn net(&self) -> Option<IpNet> {
         let (ip, mask) = (self.ip?, self.mask.as_deref()?);
         let mask: IpAddr = match (ip, mask.len()) {
@@ -270,7 +271,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address.
+    /// Returns the family of an address.
     pub fn from_address(address: IpAddr) -> Family {
         if address.is_ipv6() {
             Family::V6
@@ -279,7 +280,7 @@ impl Family {
         }
     }
 
-    /// The family of a prefix, judged by its text; the prefix itself may be invalid.
+    /// Returns the family of a prefix by its text. The prefix may be invalid.
     pub fn of_prefix(text: &str) -> Family {
         if text.contains(':') {
             Family::V6
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subnets_survive_the_way_through_ip_and_mask() {
+    fn subnet_is_equal_after_conversion_to_ip_and_mask() {
         for text in [
             "10.224.0.0/16",
             "0.0.0.0/0",
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_that_are_no_prefix_are_no_subnet() {
+    fn mask_that_is_no_prefix_is_no_subnet() {
         let with = |ip: &str, mask: &[u8]| {
             Subnet {
                 ip: Some(ip.parse().unwrap()),

@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Compares two addresses as their texts compare.
+/// Compares two addresses by their texts.
 pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => text_order(*a).cmp(&text_order(*b)),
@@ -13,14 +13,14 @@ pub fn by_text(a: &IpAddr, b: &IpAddr) -> Ordering {
     }
 }
 
-/// Whether each address sorts after the one before it.
+/// Returns whether each address sorts after the one before it.
 pub fn are_in_order<'a>(addresses: impl Iterator<Item = &'a IpAddr>) -> bool {
     addresses.is_sorted_by(|a, b| by_text(a, b).is_lt())
 }
 
 /// Sorts addresses by their text, and drops repetitions.
 pub(super) fn sort_by_text(addresses: &mut Vec<IpAddr>) {
-    // Sorting compares an address several times, so what is compared is made only once.
+    // Sorting compares an address several times, so its sort key is computed only once.
     let v4 = addresses.iter().map(|address| match address {
         IpAddr::V4(v4) => Some((text_order(*v4), *address)),
         IpAddr::V6(_) => None,
@@ -42,9 +42,8 @@ fn text_order(address: Ipv4Addr) -> u64 {
     })
 }
 
-/// Returns a number that orders octets as their decimal texts: the digits from the left, then how many
-/// they are. The texts of two octets end in a dot or at the end of the address, and both sort before
-/// every digit.
+/// Returns a number that orders octets as their decimal texts: first the digits, aligned to the left, then how many they are. The text of
+/// an octet ends in a dot or at the end of the address. Both sort before every digit.
 fn octet_order(octet: u8) -> u16 {
     let octet = u16::from(octet);
     match octet {
@@ -81,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sorting_is_that_of_the_texts(addresses in addresses()) {
+        fn sort_order_equals_order_of_texts(addresses in addresses()) {
             let mut in_order = texts(&addresses);
             let was_in_order = in_order.is_sorted_by(|a, b| a < b);
             prop_assert_eq!(are_in_order(addresses.iter()), was_in_order);
@@ -94,7 +93,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_is_that_of_the_texts(a: [u8; 4], b: [u8; 4], c: u128, d: u128) {
+        fn comparison_equals_comparison_of_texts(a: [u8; 4], b: [u8; 4], c: u128, d: u128) {
             let [a, b] = [a, b].map(IpAddr::from);
             let (c_bits, d_bits) = (c, d);
             let [c, d] = [c, d].map(|bits| IpAddr::from(bits.to_be_bytes()));

@@ -1,5 +1,5 @@
-//! The sandboxes of pods that the runtime has replaced. kubelet runs one sandbox of a pod at a time. Where a later plugin of the chain
-//! fails, each retry is a new sandbox, and nothing gives back what the ones before it hold.
+//! Finds the sandboxes of pods that the runtime has replaced. kubelet runs one sandbox of a pod at a time. If a later plugin of the chain
+//! fails, each retry is a new sandbox. Nothing releases the addresses of the earlier ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -45,8 +45,8 @@ impl NewestAdds {
         }
     }
 
-    /// Whether a newer ADD for the same interface of the same pod came for another container. The network namespace of the holder must
-    /// be known, as only then a scan shows whether it is gone.
+    /// Returns whether a newer ADD for the same interface of the same pod came for another container. The network namespace of the holder
+    /// must be known. Otherwise a scan cannot show whether it is gone.
     pub fn have_replaced(&self, holder: &Holder) -> bool {
         let is_namespace_known = holder
             .netns
@@ -67,16 +67,15 @@ fn pod_interface(holder: &Holder) -> Option<PodInterface> {
 }
 
 impl Pool {
-    /// Finds the pod whose sandboxes hold the most addresses, as [`retried_pod`] does.
+    /// Finds the pod with the most sandboxes that hold addresses, as [`retried_pod`] does.
     pub fn retried_pod(&self) -> Option<RetriedPod> {
         retried_pod(iter::once(self))
     }
 }
 
-/// Finds the pod whose sandboxes hold the most addresses of these pools, if they are more than a pod with a few interfaces and a restart
-/// needs.
+/// Finds the pod with the most sandboxes that hold addresses of these pools, if there are more than a restart needs.
 pub(super) fn retried_pod<'a>(pools: impl Iterator<Item = &'a Pool>) -> Option<RetriedPod> {
-    /// One sandbox runs, and the one before it may be on its way out.
+    /// One sandbox runs, and the one before it may be ending.
     const USUAL: usize = 2;
     let mut sandboxes: BTreeMap<&str, (BTreeSet<&str>, usize)> = BTreeMap::new();
     for (_, held) in pools.flat_map(Pool::held) {
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_older_add_of_the_same_interface_of_the_same_pod_is_replaced() {
+    fn only_older_add_of_same_interface_of_same_pod_is_replaced() {
         let old = of_pod("ns/p", attached("c1", 5));
         for (newer, expected) in [
             (of_pod("ns/p", attached("c2", 6)), true),
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_add_that_is_being_decided_is_the_newest() {
+    fn add_in_progress_is_newest() {
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5"])]);
         let old = of_pod("ns/p", attached("c1", 5));
         hold(&mut ipam, "10.1.0.5", old.clone(), Moment(1));
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_whose_namespace_is_not_known_is_not_replaced() {
+    fn holder_with_unknown_namespace_is_not_replaced() {
         let newer = of_pod("ns/p", attached("c2", 6));
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.6"])]);
         hold(&mut ipam, "10.1.0.6", newer, Moment(1));

@@ -1,4 +1,4 @@
-//! Rebuilds a state that was lost, or that the original may have started from nothing: holds what the node shows to be in use.
+//! Rebuilds a state that was lost, or that the original may have started from nothing. Addresses that the node shows in use become held.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,10 +8,14 @@ use super::evidence_index::{AddressUser, EvidenceIndex};
 use super::{Attachment, Held, Holder, Ipam, Moment, Record, Usage};
 
 impl Ipam {
-    /// Holds every free address that the kernel or a list shows in use by a pod, with its holder where the lists agree on one. What the
-    /// host itself has is only marked. A released address stays free while only the network namespace of its former holder has it.
-    /// Entries of this boot that name no namespace hold what was not released since; after a loss, everything, as nothing else may tell
-    /// of a pod whose address the kernel does not show. Returns the addresses and their holders.
+    /// Makes every free address held that the kernel or a list shows in use by a pod. Its holder is the one that the lists agree on, if
+    /// they do. Returns the addresses and their holders.
+    ///
+    /// An address of the host itself is only marked. A released address stays free while only the network namespace of its former holder
+    /// has it.
+    ///
+    /// An entry of this boot that names no namespace counts for an address that was not released since the boot. After a loss it counts for
+    /// every address, because nothing else may show a pod that is hidden from the kernel scan.
     pub fn hold_evident(
         &mut self,
         evidence: &Evidence,
@@ -49,17 +53,19 @@ impl Ipam {
         found
     }
 
-    /// Replaces the holders that the node does not confirm by those that the lists agree on. In an old copy of the state an address may
-    /// stand for somebody who has gone, and whose late DEL would free what another has by now. It stays held all the same.
-    /// The new holder is as old as this look.
+    /// Replaces the holders that the node does not confirm by those that the lists agree on. The addresses stay held. The new holders count
+    /// as first seen now.
+    ///
+    /// In an old copy of the state the holder of an address may be gone. Its late DEL would then release an address that another pod has by
+    /// now.
     pub fn confirm_holders(&mut self, evidence: &Evidence, now: Moment) {
         self.replace_holders(evidence, now, |index, address, held| {
             !index.confirms(address, held)
         });
     }
 
-    /// Replaces the holders that a look, which began at a moment, contradicts: those of an old copy of the state, which nothing proves to
-    /// be old.
+    /// Replaces the holders that a scan contradicts. `began` is the start of the scan. The state may be an old copy, although nothing
+    /// proves that.
     pub fn replace_outdated_holders(
         &mut self,
         evidence: &Evidence,
@@ -83,7 +89,7 @@ impl Ipam {
         for (address, held) in self.holders_mut() {
             if is_wrong(&index, address, held) {
                 let mut holder = index.holder(address, generation);
-                // An entry may name no namespace. The record of the same container has it.
+                // An entry may name no namespace. A record of the same container then has it.
                 if holder.container_id() == held.holder.container_id()
                     && holder.has_interface()
                     && holder.netns.is_none()
@@ -96,8 +102,7 @@ impl Ipam {
         }
     }
 
-    /// The addresses of the pools that the kernel or a list shows in use by pods, when no state is
-    /// left.
+    /// Returns the addresses of the pools that the kernel or a list shows in use by pods, when no state is left.
     pub fn used_by_pods(&self, evidence: &Evidence) -> Vec<IpAddr> {
         let index = EvidenceIndex::new(evidence, self);
         self.records()
@@ -106,15 +111,15 @@ impl Ipam {
             .collect()
     }
 
-    /// Whether the attachment's container holds an address whose interface is not known.
+    /// Returns whether the attachment's container holds an address for an unknown interface.
     pub fn lacks_interface(&self, attachment: &Attachment) -> bool {
         self.holders().any(|held| {
             !held.holder.has_interface() && held.holder.is_container(&attachment.container_id)
         })
     }
 
-    /// Completes the holders of the original's records, which have only the container, where its entries for the address agree.
-    /// Returns whether there was any.
+    /// Completes the holders of the original's records, which name only the container, if its entries for the address agree. Returns
+    /// whether it completed any.
     pub fn complete_holders(&mut self, evidence: &Evidence) -> bool {
         let generation = self.generation;
         let index = EvidenceIndex::new(evidence, self);
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_released_address_is_free_only_in_the_namespace_that_released_it() {
+    fn released_address_stays_free_only_while_last_namespace_has_it() {
         let at = |seconds: u64| Moment(1_000_000_000 * seconds);
         let id = |ino, cookie| NetNs {
             path: "/run/netns/x".into(),
@@ -201,40 +206,40 @@ mod tests {
             evidence
         };
         let listed_in = |inode| with_entries(vec![entry("c2", "10.1.0.5", inode)]);
-        // As libcni before version 1.2 writes it; after a look that is not complete, it counts.
-        let untold = |container: &str| {
-            let mut look = with_entries(vec![Entry {
+        // An entry as libcni before version 1.2 writes it. It counts after an incomplete scan.
+        let without_namespace = |container: &str| {
+            let mut scan = with_entries(vec![Entry {
                 holder: attached(container, 0),
                 is_live: false,
                 of_this_boot: true,
                 ..entry(container, "10.1.0.5", 0)
             }]);
-            look.kernel.incomplete = Some("hidden".to_owned());
-            look
+            scan.kernel.incomplete = Some("hidden".to_owned());
+            scan
         };
         let gone = |path: &str| {
-            let mut look = listed_in(77);
-            if let EvidenceList::Read { entries, .. } = &mut look.cache {
+            let mut scan = listed_in(77);
+            if let EvidenceList::Read { entries, .. } = &mut scan.cache {
                 entries[0].holder.netns = Some(NetNs {
                     path: path.into(),
                     id: None,
                     cookie: None,
                 });
             }
-            look
+            scan
         };
         let elsewhere = || with_entries(vec![entry("c1", "10.1.0.5", 78)]);
-        // The scan met an earlier namespace with its inode.
+        // The scan found an earlier namespace with its inode.
         let listed_later = |cookie| {
-            let mut look = listed_in(77);
-            look.kernel.cookies.insert((4, 77), 7);
-            if let EvidenceList::Read { entries, .. } = &mut look.cache {
+            let mut scan = listed_in(77);
+            scan.kernel.cookies.insert((4, 77), 7);
+            if let EvidenceList::Read { entries, .. } = &mut scan.cache {
                 entries[0].holder.netns.as_mut().unwrap().cookie = Some(cookie);
             }
-            look
+            scan
         };
         let numbered = || Some(id(77, Some(8)));
-        for (name, last, age, look, is_held) in [
+        for (name, last, age, scan, is_held) in [
             ("its own", own(), 29, shown(), false),
             ("by number", Some(id(77, Some(9))), 29, shown(), false),
             (
@@ -268,7 +273,13 @@ mod tests {
                 gone("/run/netns/y"),
                 true,
             ),
-            ("listed without a namespace", own(), 1, untold("c1"), true),
+            (
+                "listed without a namespace",
+                own(),
+                1,
+                without_namespace("c1"),
+                true,
+            ),
         ] {
             let mut ipam = state();
             record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free {
@@ -276,13 +287,13 @@ mod tests {
                 last_netns: last,
                 ..Free::default()
             });
-            ipam.hold_evident(&look, at(100 + age), false);
+            ipam.hold_evident(&scan, at(100 + age), false);
             assert_eq!(!holders(&ipam).is_empty(), is_held, "{name}");
         }
     }
 
     #[test]
-    fn an_old_copy_keeps_what_is_held_but_only_the_holders_that_the_node_confirms() {
+    fn old_copy_keeps_held_addresses_but_only_confirmed_holders() {
         let mut ipam = state();
         let all = [("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "c3")];
         let entries = all.map(|(address, id)| entry(id, address, 77)).into();
@@ -296,31 +307,31 @@ mod tests {
         ipam.confirm_holders(&with_entries(vec![other_interface]), NOW);
         let holder = &record(&mut ipam, "10.1.0.6").held().unwrap().holder;
         assert_eq!(holder.attachment.if_name, "net1");
-        // An entry of the same container without a namespace leaves that of the record.
+        // An entry of the same container without a namespace does not change the namespace of the record.
         let without_namespace = Entry {
             holder: attached("c2", 0),
             ..entry("c2", "10.1.0.6", 77)
         };
-        let mut look = with_entries(vec![without_namespace]);
+        let mut scan = with_entries(vec![without_namespace]);
         let netns = holder.netns.clone();
         assert!(netns.is_some());
-        ipam.confirm_holders(&look, NOW);
+        ipam.confirm_holders(&scan, NOW);
         let holder = &record(&mut ipam, "10.1.0.6").held().unwrap().holder;
         assert_eq!(holder.attachment.if_name, "eth0");
         assert_eq!(holder.netns, netns);
         // Its namespace may have outlasted its DEL.
-        look = Evidence::default();
-        look.kernel.namespaces.insert((4, 77));
-        ipam.confirm_holders(&look, NOW);
+        scan = Evidence::default();
+        scan.kernel.namespaces.insert((4, 77));
+        ipam.confirm_holders(&scan, NOW);
         assert_eq!(holders(&ipam), "10.1.0.5= 10.1.0.6= 10.1.0.7=");
     }
 
     #[test]
-    fn what_the_host_itself_has_is_marked_but_nobodys() {
+    fn address_on_host_is_marked_and_stays_free() {
         let mut ipam = state();
-        let mut look = Evidence::default();
-        look.kernel.configured.insert(ip("10.1.0.5"), Place::Host);
-        assert!(ipam.hold_evident(&look, NOW, false).is_empty());
+        let mut scan = Evidence::default();
+        scan.kernel.configured.insert(ip("10.1.0.5"), Place::Host);
+        assert!(ipam.hold_evident(&scan, NOW, false).is_empty());
         let is_marked = |ipam: &mut Ipam| record(ipam, "10.1.0.5").free().unwrap().on_host;
         assert!(is_marked(&mut ipam));
         let others = [ip("10.1.0.6"), ip("10.1.0.7")].into();
@@ -329,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_two_pools_is_held_in_one() {
+    fn address_in_two_pools_is_held_in_one() {
         let mut ipam = state();
         let pools = ["10.1.0.0/24", "10.1.0.0/16"].map(|net| listed(net, &["10.1.0.5"]));
         let inventory = Inventory {
@@ -341,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarantine_keeps_who_can_show_no_evidence_unless_a_pod_has_the_address() {
+    fn quarantine_keeps_holder_without_evidence_unless_pod_has_its_address() {
         for (evidence, expected) in [
             (Evidence::default(), "10.1.0.5=agent"),
             (shows(&["10.1.0.5"]), "10.1.0.5="),

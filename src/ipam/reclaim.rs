@@ -1,5 +1,5 @@
-//! Frees addresses that no live attachment holds: when a pool runs dry, after a reboot, and at a GC, when the runtime names those that
-//! are (SPEC.md "GC: Clean up any stale resources").
+//! Releases addresses that no live attachment holds: when a pool is exhausted, after a reboot, and at a GC (SPEC.md "GC: Clean up any stale
+//! resources"). For a GC the runtime names the valid attachments.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,22 +9,22 @@ use super::liveness::{GRACE, Judgement, Verdict};
 use super::predecessors::NewestAdds;
 use super::{Evidence, EvidenceIndex, Held, Holder, Ipam, Moment, Pool, Record, Usage, Wanted};
 
-/// Younger records may belong to an ADD that another runtime has under way.
+/// Younger records may belong to an ADD of another runtime that has not finished.
 const GC_GRACE: Duration = Duration::from_secs(60);
 
 /// What a GC finds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stale {
-    /// The records whose attachments are not valid.
+    /// The records of attachments that are not valid.
     pub candidates: Vec<Candidate>,
-    /// How many more there are that are too young.
+    /// The number of further such records that are too young.
     pub young: usize,
-    /// How many records have no network or no holder, so that they may belong to any network.
+    /// The number of records without a network or a holder. They may belong to any network.
     pub unknown: usize,
 }
 
-/// A held record, as it was before the evidence was gathered. Evidence says nothing about later changes, so a record that differs
-/// from this is left alone.
+/// A held record, as it was before the evidence was collected. Evidence says nothing about later changes, so a record that has changed
+/// since is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// The space.
@@ -37,7 +37,7 @@ pub struct Candidate {
     pub held: Held,
 }
 
-/// What became of a candidate.
+/// A candidate with the judgement on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The candidate.
@@ -47,7 +47,7 @@ pub struct Judged {
 }
 
 impl Candidate {
-    /// Copies what identifies a held record.
+    /// Copies a held record with its place.
     pub fn new(space: &str, pool: &str, key: IpAddr, held: &Held) -> Candidate {
         Candidate {
             space: space.to_owned(),
@@ -57,15 +57,15 @@ impl Candidate {
         }
     }
 
-    /// Where its record is: space, pool and key.
+    /// Returns the place of its record: space, pool and key.
     fn place(&self) -> (&str, &str, IpAddr) {
         (&self.space, &self.pool, self.key)
     }
 }
 
 impl Ipam {
-    /// The records that may be judged, if `select` picks them by space, pool and key: those that are old enough, and those of replaced
-    /// sandboxes. `adding` is the ADD that is being decided, if there is one.
+    /// Returns the records to judge: those that are old enough, and those of replaced sandboxes. `select` picks among them by space, pool
+    /// and key. `adding` is the ADD that is being decided, if there is one.
     pub fn candidates(
         &self,
         select: impl Fn(&str, &Pool, IpAddr) -> bool,
@@ -86,7 +86,8 @@ impl Ipam {
         found
     }
 
-    /// Frees the candidates that are dead, and marks those that may be as suspects. Freed addresses cool down first.
+    /// Releases the addresses of dead candidates, and marks those that may be dead as suspects. The cooldown of the released addresses
+    /// begins.
     pub fn reclaim(
         &mut self,
         candidates: Vec<Candidate>,
@@ -106,7 +107,7 @@ impl Ipam {
         })
     }
 
-    /// Judges the candidates that did not change, and frees the dead ones.
+    /// Judges the candidates that did not change, and releases the addresses of dead ones.
     fn free_dead(
         &mut self,
         candidates: Vec<Candidate>,
@@ -114,7 +115,7 @@ impl Ipam {
         judge: impl Fn(IpAddr, &mut Held) -> Judgement,
     ) -> Vec<Judged> {
         let judged = candidates.into_iter().filter_map(|candidate| {
-            // Nothing about the holder may have changed.
+            // A holder that changed since is not judged.
             let (address, held) = self
                 .holder_of(&candidate)
                 .filter(|(_, held)| held.since == candidate.held.since)?;
@@ -134,8 +135,8 @@ impl Ipam {
         judged
     }
 
-    /// Clears the mark of every suspect for which the snapshot has evidence, also of those that are no candidates. Marks that were made
-    /// after the snapshot `began` stay. Returns whether it cleared any.
+    /// Clears the mark of every suspect for which the scan has evidence, even if it is not a candidate. Marks from after the scan `began`
+    /// stay. Returns whether it cleared any.
     pub fn clear_suspects(&mut self, evidence: &Evidence, began: Moment, now: Moment) -> bool {
         let is_marked = |held: &Held| held.suspect.is_some_and(|at| at <= began);
         if !self.holders().any(is_marked) {
@@ -152,8 +153,10 @@ impl Ipam {
         is_cleared
     }
 
-    /// Frees the record without looking at evidence, if the same ADD still holds it. Returns whether it did. Its moment is not
-    /// compared: it is unknown for records of the original and of another boot. The address is not withheld: the operator knows best.
+    /// Releases the address without evidence, if the same ADD still holds it. Returns whether it did.
+    ///
+    /// Its moment is not compared, because it is unknown for records of the original and of another boot. The address is not withheld,
+    /// because the operator decides.
     pub fn free_by_hand(&mut self, candidate: &Candidate, now: Moment) -> bool {
         let is_same = self.holder_of(candidate).is_some();
         if is_same {
@@ -170,7 +173,7 @@ impl Ipam {
         is_same
     }
 
-    /// The address of the candidate's record and its holder, if that is still of the same ADD.
+    /// Returns the address of the candidate's record and its holder, if the same ADD still holds it.
     fn holder_of(&mut self, candidate: &Candidate) -> Option<(IpAddr, &mut Held)> {
         let record = self.record_at(candidate.place())?;
         let address = record.address();
@@ -182,8 +185,8 @@ impl Ipam {
         }
     }
 
-    /// Frees every address that the kernel does not show, as no holder survives a reboot, and forgets all moments. After an incomplete
-    /// look all records are kept as if first seen now. Returns the addresses that were freed.
+    /// Releases every address that the kernel does not show, because no holder survives a reboot. Resets all moments. After an incomplete
+    /// scan, all records are kept as first seen now. Returns the released addresses.
     pub fn new_boot(&mut self, evidence: &Evidence, now: Moment) -> Vec<IpAddr> {
         let kernel = &evidence.kernel;
         let kernel_alone = Evidence {
@@ -213,18 +216,18 @@ impl Ipam {
         freed.into_iter().map(|freed| freed.address).collect()
     }
 
-    /// The records of `network` whose attachments, as container ID and interface name, are not among the `valid`.
+    /// Returns the records of `network` with attachments that are not `valid`. `valid` has container IDs and interface names.
     ///
-    /// A record of the original names only the container. It counts as one of `network` if records name this network and no other. One
-    /// of an attachment whose network is not known counts as another network's.
+    /// A record of the original names only the container. It counts as one of `network` if the records name this network and no other. A
+    /// record of an attachment without a known network counts as one of another network.
     pub fn stale(&self, network: &str, valid: &BTreeSet<(String, String)>, now: Moment) -> Stale {
         let networks: BTreeSet<&str> = self
             .holders()
             .filter(|held| held.holder.has_interface())
             .map(|held| &*held.holder.attachment.network)
             .collect();
-        let alone = networks.iter().eq([&network]);
-        // Where the interface is not known, any valid one of the container will do.
+        let is_only_network = networks.iter().eq([&network]);
+        // If the interface is not known, any valid interface of the container counts.
         let is_valid = |holder: &Holder| {
             let attachment = &holder.attachment;
             let key = (
@@ -241,12 +244,13 @@ impl Ipam {
         for (space, key, pool) in self.pools() {
             for (record, held) in pool.held() {
                 let has_interface = held.holder.has_interface();
-                let of_another = has_interface && held.holder.attachment.network != network;
-                // The runtime's list names sandboxes, and nobody else.
-                if of_another || held.holder.is_kept || is_valid(&held.holder) {
+                let is_of_another_network =
+                    has_interface && held.holder.attachment.network != network;
+                // The runtime's list names only sandboxes.
+                if is_of_another_network || held.holder.is_kept || is_valid(&held.holder) {
                     continue;
                 }
-                if held.holder.is_unknown() || !has_interface && !alone {
+                if held.holder.is_unknown() || !has_interface && !is_only_network {
                     stale.unknown += 1;
                     continue;
                 }
@@ -261,8 +265,8 @@ impl Ipam {
         stale
     }
 
-    /// Frees the candidates that did not change, unless the kernel shows their addresses or a list names them for another container.
-    /// Freed addresses cool down first.
+    /// Releases the addresses of the candidates that did not change, unless the kernel shows the address or a list names it for another
+    /// container. The cooldown of the released addresses begins.
     pub fn collect(
         &mut self,
         candidates: Vec<Candidate>,
@@ -286,7 +290,7 @@ mod tests {
     const HOUR: u64 = 3600 * SECOND;
     const NOW: Moment = Moment(10 * HOUR);
 
-    /// Three addresses; `c1` and `c2` hold two of them since two hours and since twenty minutes.
+    /// Returns a state with three addresses. `c1` has held one for two hours, `c2` one for twenty minutes.
     fn state() -> Ipam {
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
         hold(&mut ipam, "10.1.0.5", attached("c1", 1), Moment(8 * HOUR));
@@ -300,14 +304,14 @@ mod tests {
         ipam.candidates(|_, _, _| true, None, now)
     }
 
-    /// What a look that shows nothing comes to.
+    /// Reclaims by a scan that shows nothing. Returns the verdicts.
     fn reclaim(ipam: &mut Ipam, now: Moment) -> Vec<Verdict> {
         let judged = ipam.reclaim(candidates(ipam, now), &Evidence::default(), None, now);
         judged.iter().map(|j| j.judgement.verdict).collect()
     }
 
     #[test]
-    fn a_mark_goes_when_a_look_sees_its_holder_but_not_one_that_came_meanwhile() {
+    fn scan_clears_mark_of_holder_that_it_shows_but_no_later_mark() {
         let began = Moment(NOW.0 - SECOND);
         let evidence = shows(&["10.1.0.5", "10.1.0.7"]);
         let mut ipam = state();
@@ -325,12 +329,12 @@ mod tests {
     }
 
     #[test]
-    fn the_old_go_at_once_and_the_younger_when_found_so_again() {
+    fn old_records_are_reclaimed_at_once_and_younger_after_second_scan() {
         use Verdict::{Dead, Suspect};
         let mut ipam = state();
         let recently = Moment(NOW.0 - 10 * SECOND);
         hold(&mut ipam, "10.1.0.7", attached("c3", 3), recently);
-        // The youngest is not even judged.
+        // The youngest is not judged.
         assert_eq!(reclaim(&mut ipam, NOW), [Dead, Suspect]);
         assert_eq!(holders(&ipam), "10.1.0.6=c2 10.1.0.7=c3");
         let released = record(&mut ipam, "10.1.0.5").free().unwrap().released;
@@ -339,20 +343,20 @@ mod tests {
         let [later, latest] = [61, 122].map(|after| Moment(NOW.0 + after * SECOND));
         assert_eq!(reclaim(&mut ipam, later), [Dead]);
         assert_eq!(holders(&ipam), "10.1.0.7=c3");
-        // Evidence clears the suspicion.
+        // Evidence clears the mark.
         let judged = candidates(&seen_between, later);
         seen_between.reclaim(judged, &shows(&["10.1.0.6"]), None, later);
         assert_eq!(reclaim(&mut seen_between, latest)[0], Suspect);
     }
 
     #[test]
-    fn what_changed_since_the_look_began_is_left_alone() {
+    fn record_that_changed_since_scan_began_is_kept() {
         let long_ago = Moment(8 * HOUR);
         for (name, change) in [
             ("released", None),
             ("renewed", Some((attached("c1", 3), NOW))),
             ("another's", Some((attached("c9", 1), long_ago))),
-            ("given again", Some((attached("c1", 9), long_ago))),
+            ("allocated again", Some((attached("c1", 9), long_ago))),
         ] {
             let mut ipam = state();
             let candidates = candidates(&ipam, NOW);
@@ -361,7 +365,7 @@ mod tests {
                 None => record(&mut ipam, "10.1.0.5").usage = Usage::Free(Free::default()),
             }
             let before = record(&mut ipam, "10.1.0.5").clone();
-            // By hand, nor by itself.
+            // Neither by hand nor automatically.
             assert!(!ipam.free_by_hand(&candidates[0], NOW), "{name}");
             ipam.reclaim(candidates, &Evidence::default(), None, NOW);
             assert_eq!(*record(&mut ipam, "10.1.0.5"), before, "{name}");
@@ -374,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_boot_frees_what_the_kernel_does_not_show_and_forgets_all_moments() {
+    fn new_boot_releases_addresses_that_kernel_does_not_show_and_resets_moments() {
         let mut ipam = state();
         ipam.quarantine = Some(Moment(1));
         ipam.tombstones = vec![Tombstone {
@@ -418,7 +422,8 @@ mod gc_tests {
         with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])])
     }
 
-    /// What is stale while these attachments are valid: the addresses, and how many are young, or of an unknown network.
+    /// Returns the stale addresses while these attachments are valid, and the numbers of young records and of those from an unknown
+    /// network.
     fn stale(ipam: &Ipam, valid: &[(&str, &str)]) -> (String, usize, usize) {
         let pairs = valid
             .iter()
@@ -433,7 +438,7 @@ mod gc_tests {
     }
 
     #[test]
-    fn only_old_enough_records_of_the_network_whose_attachment_is_not_valid_are_stale() {
+    fn stale_are_only_old_enough_records_of_network_without_valid_attachment() {
         let mut ipam = empty();
         hold(&mut ipam, "10.1.0.5", attached("c1", 0), ago(60));
         hold(&mut ipam, "10.1.0.6", attached("c2", 0), ago(59));
@@ -451,7 +456,7 @@ mod gc_tests {
     }
 
     #[test]
-    fn records_of_unknown_network_are_kept_unless_there_is_only_this_one() {
+    fn records_of_unknown_network_are_kept_unless_only_this_one_exists() {
         let mut ipam = empty();
         let old = Holder::from_container_id("old");
         hold(&mut ipam, "10.1.0.5", old, ago(600));
@@ -469,7 +474,7 @@ mod gc_tests {
     }
 
     #[test]
-    fn what_is_shown_or_could_not_be_looked_at_or_changed_since_is_kept() {
+    fn gc_keeps_records_that_are_shown_or_unreadable_or_changed() {
         let mut ipam = empty();
         for (address, id) in [("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "c3")] {
             hold(&mut ipam, address, attached(id, 0), ago(600));
@@ -484,18 +489,18 @@ mod gc_tests {
         };
         let all = "10.1.0.5=c1 10.1.0.6=c2 10.1.0.7=c3";
         let shown = shows(&["10.1.0.5"]);
-        for (look, reasons, held) in [
+        for (evidence, reasons, held) in [
             (&incomplete, [1, 1], all),
             (&no_routes, [1, 1], all),
             (&shown, [1, 0], "10.1.0.5=c1 10.1.0.7=c3"),
         ] {
-            let collected = ipam.collect(candidates.clone(), look, NOW);
+            let collected = ipam.collect(candidates.clone(), evidence, NOW);
             let found: Vec<_> = collected
                 .iter()
                 .map(|c| c.judgement.reasons.len())
                 .collect();
-            assert_eq!(found, reasons, "{look:?}");
-            assert_eq!(holders(&ipam), held, "{look:?}");
+            assert_eq!(found, reasons, "{evidence:?}");
+            assert_eq!(holders(&ipam), held, "{evidence:?}");
         }
         let released = record(&mut ipam, "10.1.0.6").free().unwrap().released;
         assert_eq!(released, Some(NOW), "it is in cooldown");
@@ -505,19 +510,19 @@ mod gc_tests {
         };
         let collected = ipam.collect(candidates, &route, NOW);
         let [only] = &collected[..] else {
-            panic!("what is free, or changed, is no matter any more: {collected:?}")
+            panic!("a free or changed record was judged: {collected:?}")
         };
         assert_eq!(only.judgement.reasons, [Reason::HostRoute]);
     }
 
-    /// The processor time of this thread.
+    /// Returns the processor time of this thread.
     fn processor_time() -> Duration {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::try_from(time).unwrap()
     }
 
-    /// The processor time of a GC of `n` records of the original that the source no longer lists, and of as many reclaimed ones, with
-    /// `n` valid attachments, standing entries and unreadable files.
+    /// Returns the processor time of a GC and a reclaim of `n` records each. The records are the original's, and the source no longer lists
+    /// them. There are `n` valid attachments and `n` unreadable files.
     fn collection_time(n: u32) -> Duration {
         let address = |i: u32| IpAddr::from((0x0a01_0000 + i).to_be_bytes());
         let mut ipam = empty();

@@ -13,12 +13,12 @@ use super::{Attachment, Holder, NetNs};
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// The time since `earlier`; zero when that is in the future.
+    /// Returns the time since `earlier`; zero when that is in the future.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment that is later by `duration`.
+    /// Returns the moment that is later by `duration`.
     pub fn after(self, duration: Duration) -> Moment {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Moment(self.0.saturating_add(nanoseconds))
@@ -40,9 +40,9 @@ pub fn format_age(duration: Duration) -> String {
 /// One address of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The key the record is stored under; what callers name.
+    /// The key of the record. Callers name the address by it.
     pub key: IpAddr,
-    /// The address that is granted; `None` when the state leaves it out, then it is the key.
+    /// The address to allocate. `None` if the state omits it; then it is the key.
     pub addr: Option<IpAddr>,
     /// Whether it is free or held.
     pub usage: Usage,
@@ -53,27 +53,26 @@ pub struct Record {
 pub enum Usage {
     /// Free.
     Free(Free),
-    /// Held, by an attachment or by somebody unknown.
+    /// Held, by an attachment or by an unknown holder.
     Held(Held),
 }
 
 /// The facts about a free address.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Free {
-    /// A container ID that old versions of the original left behind; reserves nothing (difference D11).
+    /// A container ID that old versions of the original left behind. It reserves nothing (difference D11).
     pub left_over_id: Option<Box<str>>,
-    /// When it was last released, if that was since this boot.
+    /// When it was last released, if that was in this boot.
     pub released: Option<Moment>,
-    /// The network namespace of its last holder, where it is known: the main plugin and the runtime take it down after the DEL, or
-    /// fail to.
+    /// The network namespace of its last holder, if it is known. The main plugin and the runtime remove it after the DEL, or fail to.
     pub last_netns: Option<NetNs>,
-    /// The host or one of its routes had it at the last look (difference D19).
+    /// Whether the host or one of its routes had it at the last scan (difference D19).
     pub on_host: bool,
 }
 
 impl Free {
-    /// Whether the network namespace of the last holder still has the address, as `still_has` finds for the namespace, the address and
-    /// the time since the release.
+    /// Returns whether the network namespace of the last holder still has the address. `still_has` decides by the namespace, the address
+    /// and the time since the release.
     pub fn last_holder_still_has(
         &self,
         address: IpAddr,
@@ -88,13 +87,13 @@ impl Free {
 /// The facts about a held address.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
-    /// Its holder. It is boxed, as most records of a large state are free.
+    /// Its holder. It is boxed, because most records of a large state are free.
     pub holder: Box<Holder>,
-    /// When its ADD came last; where that is unknown, when the record was first seen.
+    /// When its last ADD came. If that is unknown: when the record was first seen.
     pub since: Moment,
     /// When it was first found without evidence of its holder.
     pub suspect: Option<Moment>,
-    /// Since when the source no longer lists the address. Then the record is removed with its release.
+    /// Since when the source no longer lists the address. A release then removes the record.
     pub unlisted: Option<Moment>,
 }
 
@@ -103,7 +102,7 @@ pub struct Held {
 pub struct Tombstone {
     /// The attachment.
     pub attachment: Attachment,
-    /// When it came.
+    /// When the DEL came.
     pub at: Moment,
 }
 
@@ -117,17 +116,17 @@ impl Record {
         }
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn address(&self) -> IpAddr {
         self.addr.unwrap_or(self.key)
     }
 
-    /// Whether the address is the one that the record is stored under. Only then a source listed it.
+    /// Returns whether the address equals the key. Only such an address was listed by a source.
     pub fn has_address_of_key(&self) -> bool {
         self.address() == self.key
     }
 
-    /// The facts about the holder, if it is held.
+    /// Returns the facts about the holder, if it is held.
     pub fn held(&self) -> Option<&Held> {
         match &self.usage {
             Usage::Held(held) => Some(held),
@@ -135,7 +134,7 @@ impl Record {
         }
     }
 
-    /// The facts about the free address, to be changed, if it is free.
+    /// Returns the facts about the free address, mutably, if it is free.
     pub fn free_mut(&mut self) -> Option<&mut Free> {
         match &mut self.usage {
             Usage::Free(free) => Some(free),
@@ -143,7 +142,7 @@ impl Record {
         }
     }
 
-    /// The facts about the free address, if it is free.
+    /// Returns the facts about the free address, if it is free.
     pub fn free(&self) -> Option<&Free> {
         match &self.usage {
             Usage::Free(free) => Some(free),

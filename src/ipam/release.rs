@@ -13,7 +13,7 @@ use super::{
 };
 use crate::codec::named_address;
 
-/// What a DEL names beside the attachment. Any of it may be missing or wrong.
+/// What a DEL names beside the attachment. Any part may be missing or wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hint<'a> {
     /// The address space.
@@ -22,17 +22,17 @@ pub struct Hint<'a> {
     pub subnet: Option<&'a str>,
     /// The address, as the caller spells it.
     pub address: Option<&'a str>,
-    /// The addresses in `prevResult`. They find records of unknown holder, and do not narrow the release.
+    /// The addresses in `prevResult`. They find records of unknown holders, and do not restrict the release.
     pub previous: &'a [IpAddr],
 }
 
 impl Hint<'_> {
-    /// The address, by value.
+    /// Returns the address, parsed.
     pub fn key(&self) -> Option<IpAddr> {
         named_address(self.address?)
     }
 
-    /// All addresses that it names.
+    /// Returns all addresses that it names.
     fn keys(self) -> impl Iterator<Item = IpAddr> {
         self.key().into_iter().chain(self.previous.iter().copied())
     }
@@ -41,8 +41,8 @@ impl Hint<'_> {
 impl Ipam {
     /// Releases every address of the attachment.
     ///
-    /// A record of the original names only the container, and is released by the original's rules: only what is in the pool and only
-    /// the address that the hint names. Without such a hint every record of the container is released.
+    /// A record of the original names only the container. It is released by the original's rules: only in the pool and only with the
+    /// address that the hint names. Without such a hint every record of the container is released.
     pub fn release(&mut self, attachment: &Attachment, hint: Hint<'_>, now: Moment) -> Vec<Freed> {
         // The addresses of the named pool. A pool that a resized subnet left behind may hold them, too.
         let named = hint.space.zip(hint.subnet).and_then(|(name, subnet)| {
@@ -52,7 +52,7 @@ impl Ipam {
             Some((name, keys))
         });
         let address = hint.address.map(|_| hint.key());
-        let goes = |(space, _): (&str, &str), record: &Record, held: &Held| {
+        let is_released = |(space, _): (&str, &str), record: &Record, held: &Held| {
             let is_meant = || {
                 named
                     .iter()
@@ -61,10 +61,10 @@ impl Ipam {
             };
             held.holder.is_attachment(attachment) && (held.holder.has_interface() || is_meant())
         };
-        self.release_where(goes, now)
+        self.release_where(is_released, now)
     }
 
-    /// Remembers a DEL that found nothing, in case its ADD comes later. Returns whether it was not remembered before.
+    /// Remembers a DEL that found nothing, in case its ADD comes later. Returns false if it was remembered before.
     pub fn note_early_del(&mut self, attachment: &Attachment, now: Moment) -> bool {
         const KEPT: Duration = Duration::from_secs(300);
         const MOST: usize = 64;
@@ -112,7 +112,7 @@ impl Ipam {
         revoked.count() > 0
     }
 
-    /// Whether the hint names an address that is held by an unknown holder.
+    /// Returns whether the hint names an address that is held by an unknown holder.
     pub fn is_orphaned(&self, hint: Hint<'_>) -> bool {
         hint.keys().any(|key| {
             let records = self.pools().filter_map(|(_, _, pool)| pool.record(&key));
@@ -132,25 +132,25 @@ impl Ipam {
     ) -> Vec<Freed> {
         let index = EvidenceIndex::new(evidence, self);
         let freed = hint.keys().flat_map(|key| {
-            let goes = |_: (&str, &str), record: &Record, held: &Held| {
+            let is_released = |_: (&str, &str), record: &Record, held: &Held| {
                 record.key == key
                     && held.holder.is_unknown()
                     && index.may_release_orphaned(record.address(), &attachment.container_id)
             };
-            self.release_where(goes, now)
+            self.release_where(is_released, now)
         });
         freed.collect()
     }
 }
 
-/// An address that came back.
+/// A released address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Freed {
     /// The key of its pool.
     pub pool: String,
     /// The address.
     pub address: IpAddr,
-    /// Its former holder. If the source no longer lists the address, it left the pool altogether.
+    /// Its former holder. If the source no longer lists the address, its record was removed from the pool.
     pub held: Held,
 }
 
@@ -193,8 +193,8 @@ impl Ipam {
         freed
     }
 
-    /// The released addresses that the network namespace of the last holder still has, as `still_has` finds for a namespace, an address
-    /// and the time since its release.
+    /// Returns the released addresses that the network namespace of the last holder still has. `still_has` decides by the namespace, the
+    /// address and the time since the release.
     pub fn withheld(
         &self,
         still_has: impl Fn(&NetNs, IpAddr, Duration) -> bool,
@@ -210,8 +210,8 @@ impl Ipam {
             .collect()
     }
 
-    /// Forgets the last namespaces of released addresses that have gone. Looks that are going on may
-    /// have seen them, so each is kept for a while.
+    /// Forgets the last namespaces of released addresses if they are gone. Each is kept for a while, because a scan in progress may have
+    /// seen it.
     pub fn forget_gone_namespaces(&mut self, now: Moment, is_gone: impl Fn(&NetNs) -> bool) {
         const KEPT: Duration = Duration::from_secs(30);
         let in_pools = self
@@ -228,7 +228,7 @@ impl Ipam {
         }
     }
 
-    /// Notes the network namespace of a DEL for the freed addresses whose records named none.
+    /// Records the network namespace of a DEL for the released addresses without one.
     pub fn note_last_netns(&mut self, freed: &[Freed], netns: &NetNs) {
         let is_freed = |address| freed.iter().any(|freed| freed.address == address);
         let note = |free: &mut Free| {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_the_original_go_by_its_rules() {
+    fn records_of_original_are_released_by_its_rules() {
         const ALL: &[&str] = &["10.1.0.5", "10.1.0.6", "10.2.0.5"];
         let rows: [(Option<&str>, Option<&str>, &[&str]); 7] = [
             (None, None, ALL),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_two_pools_list_is_released_in_both() {
+    fn address_that_two_pools_list_is_released_in_both() {
         let (wide, narrow) = ("10.0.0.0/15", ONE);
         for lists in [&[wide, narrow][..], &[wide]] {
             let mut ipam = with_pools(&[(narrow, 0, &["10.1.0.5"])]);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_namespace_is_forgotten_when_it_has_gone_but_not_at_once() {
+    fn last_namespace_is_forgotten_when_gone_but_not_at_once() {
         const SECOND: u64 = 1_000_000_000;
         for (seconds, is_gone, is_kept) in [(29, true, true), (30, true, false), (99, false, true)]
         {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_two_containers_is_released_for_one() {
+    fn address_of_two_containers_is_released_for_one() {
         let both: &[&str] = &["10.1.0.5"];
         let mut ipam = with_pools(&[("10.0.0.0/15", 0, both), (ONE, 0, both)]);
         for (pool, id) in [("10.0.0.0/15", "a"), (ONE, "b")] {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_revoked_only_while_it_is_that_grant() {
+    fn grant_is_revoked_only_if_record_is_unchanged() {
         let mut ipam = state();
         let (a, b) = (attachment("a", "eth0"), attachment("b", "eth0"));
         let grant = take(&mut ipam, &a, ONE, "10.1.0.5");
@@ -377,7 +377,7 @@ mod tests {
         assert!(!ipam.revoke(&a, &fresh), "another's");
         assert!(ipam.revoke(&b, &fresh));
         let free = record(&mut ipam, "10.1.0.6").free().cloned();
-        assert_eq!(free, Some(Free::default()), "as if never given");
+        assert_eq!(free, Some(Free::default()), "as if never allocated");
         let unlisted = take(&mut ipam, &b, ONE, "10.1.0.6");
         let inventory = Inventory {
             pools: vec![listed(ONE, &["10.1.0.5"])],

@@ -1,4 +1,4 @@
-//! What the tests of the core begin with.
+//! Shared helpers for the tests of the domain.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,13 +12,13 @@ pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A pool as a source lists it.
+/// Returns a pool as a source lists it.
 pub fn listed(subnet: &str, addresses: &[&str]) -> ListedPool {
     let addresses = addresses.iter().map(|a| ip(a)).collect();
     ListedPool::new(subnet.parse().unwrap(), "eth0".into(), 0, addresses)
 }
 
-/// A state with these pools, each a subnet, its priority and its addresses; the interface is `eth` and the priority.
+/// Returns a state with these pools. Each is a subnet, its priority and its addresses. The name of its interface is `eth` and the priority.
 pub fn with_pools(pools: &[(&str, i64, &[&str])]) -> Ipam {
     let pools = pools
         .iter()
@@ -35,13 +35,13 @@ pub fn with_pools(pools: &[(&str, i64, &[&str])]) -> Ipam {
     ipam
 }
 
-/// One of its pools, to be changed.
+/// Returns one of its pools, mutably.
 pub fn pool<'a>(ipam: &'a mut Ipam, subnet: &str) -> &'a mut Pool {
     let local = ipam.spaces.get_mut("local").unwrap();
     local.pools.get_mut(subnet).unwrap()
 }
 
-/// The record of an address in the first pool that has one, to be changed.
+/// Returns the record of an address in the first pool that has one, mutably.
 pub fn record<'a>(ipam: &'a mut Ipam, address: &str) -> &'a mut Record {
     let mut records = ipam.pools_mut().flat_map(|pool| &mut pool.records);
     records.find(|record| record.key == ip(address)).unwrap()
@@ -56,7 +56,7 @@ pub fn hold(ipam: &mut Ipam, address: &str, holder: Holder, since: Moment) {
     });
 }
 
-/// Who holds what, as `ADDRESS=CONTAINER ...`. Checks the invariants.
+/// Returns the held addresses as `ADDRESS=CONTAINER ...`. Checks the invariants.
 pub fn holders(ipam: &Ipam) -> String {
     assert_eq!(ipam.check(), []);
     let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
@@ -75,7 +75,7 @@ pub fn attachment(container_id: &str, if_name: &str) -> Attachment {
     }
 }
 
-/// What an ADD of this container's `eth0` asks for: any IPv4 address, with 30 s of cooldown.
+/// Returns the request of an ADD of this container's `eth0`: any IPv4 address, with 30 s of cooldown.
 pub fn wanted(container_id: &str) -> Wanted {
     Wanted {
         attachment: attachment(container_id, "eth0"),
@@ -97,7 +97,7 @@ pub fn wanted(container_id: &str) -> Wanted {
     }
 }
 
-/// The same of this pool, and a particular address.
+/// Returns the same request for this pool, and for a particular address.
 pub fn wanted_of(container_id: &str, pool: PoolSelector, address: Option<&str>) -> Wanted {
     Wanted {
         addresses: vec![WantedAddress {
@@ -114,12 +114,12 @@ pub fn allocate(ipam: &mut Ipam, wanted: &Wanted, now: Moment) -> Result<Grant, 
     ipam.allocate(wanted, &wanted.addresses[0], &Taken::default(), now)
 }
 
-/// The attachment of this container's `eth0` to the network `azure`, as an ADD of this generation made it the holder.
+/// Returns this container's `eth0` in the network `azure` as a holder, from an ADD of this generation.
 pub fn attached(container_id: &str, generation: u64) -> Holder {
     attached_to("azure", container_id, generation)
 }
 
-/// The same for another network.
+/// Returns the same for another network.
 pub fn attached_to(network: &str, container_id: &str, generation: u64) -> Holder {
     let attachment = Attachment {
         network: network.into(),
@@ -132,7 +132,7 @@ pub fn attached_to(network: &str, container_id: &str, generation: u64) -> Holder
     }
 }
 
-/// Makes every holder one that the original wrote, which has only the container's ID.
+/// Reduces every holder to its container ID, as the original writes it.
 pub fn forget_interfaces(ipam: &mut Ipam) {
     for record in ipam.pools_mut().flat_map(|pool| &mut pool.records) {
         if let Usage::Held(held) = &mut record.usage {
@@ -141,7 +141,7 @@ pub fn forget_interfaces(ipam: &mut Ipam) {
     }
 }
 
-/// A complete look that shows these addresses in a network namespace.
+/// Returns a complete scan that shows these addresses in a network namespace.
 pub fn shows(addresses: &[&str]) -> Evidence {
     let mut evidence = Evidence::default();
     for address in addresses {

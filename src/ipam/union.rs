@@ -1,4 +1,4 @@
-//! Adds what an older copy of a state holds, when nothing proves that the newer one is complete.
+//! Adds the holders of an older copy of a state, when nothing proves that the newer one is complete.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use super::{Held, Ipam, Moment, Pool, Record, Space, Usage};
 
 impl Ipam {
-    /// Holds every address that `other` holds and this state does not. What `other` says about releases does not count. Where no
-    /// pool here has the address, its pool is added, with nothing else. Returns the number of added holders.
+    /// Adds the holder of every address that is held in `other` and not here. Releases in `other` do not count. If no pool here has the
+    /// address, its pool is added without other records. Returns the number of added holders.
     pub fn hold_also(&mut self, other: &Ipam, now: Moment) -> usize {
         self.generation = self.generation.max(other.generation);
         let mut known = self.held_addresses();
         let mut count = 0;
         for (space_name, pool_name, pool) in other.pools() {
             for (record, held) in pool.held() {
-                // Another pool may have had it, too.
+                // This state or another pool may hold it already.
                 if !known.insert(record.address()) {
                     continue;
                 }
@@ -55,7 +55,7 @@ impl Ipam {
         }
     }
 
-    /// Holds a free address where it has a record, or else in the first pool whose subnet contains it. Returns false where there is
+    /// Makes a free address held: in its record, or else in the first pool with a subnet that contains it. Returns false if there is
     /// neither.
     fn hold_in_a_pool(&mut self, address: IpAddr, held: Held, now: Moment) -> bool {
         if let Some((_, usage)) = self.usages_mut().find(|(named, _)| *named == address) {
@@ -96,7 +96,7 @@ mod tests {
     use crate::ipam::testing::{attached, hold, holders, ip, with_pools};
 
     #[test]
-    fn holders_of_an_older_copy_are_added_and_replace_nobody() {
+    fn holders_of_older_copy_are_added_and_replace_none() {
         let mut newer = with_pools(&[("10.1.0.0/24", 0, &["10.1.0.5", "10.1.0.6"])]);
         hold(&mut newer, "10.1.0.5", attached("new", 0), Moment(9));
         let listed: &[&str] = &["10.1.0.5", "10.1.0.6", "10.1.0.7"];

@@ -1,11 +1,11 @@
-//! What an ADD asks for.
+//! The request of an ADD.
 
 use std::time::Duration;
 
 use super::grant::{ADDRESS_STAGE, POOL_STAGE};
 use super::{Attachment, Exclusions, Family, Holder, NetNs};
 
-/// Everything that an ADD asks for.
+/// Everything that an ADD requests.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// The attachment.
@@ -20,16 +20,16 @@ pub struct Wanted {
     pub space: String,
     /// `ipam.ipAddress` of the network configuration.
     pub configured_address: Option<Box<str>>,
-    /// The addresses, in the order of the result: all of them are granted, or none.
+    /// The addresses, in the order of the result. All of them are allocated, or none.
     pub addresses: Vec<WantedAddress>,
     /// The cooldown of a released address.
     pub cooldown: Duration,
-    /// The addresses that are never granted. Holders of such addresses keep them.
+    /// The addresses that are never allocated. Holders of such addresses keep them.
     pub exclude: Exclusions,
 }
 
 impl Wanted {
-    /// The holder that an ADD of this number makes.
+    /// Returns the holder for an ADD with this number.
     pub(super) fn holder(&self, number: u64) -> Holder {
         Holder {
             attachment: self.attachment.clone(),
@@ -41,14 +41,14 @@ impl Wanted {
     }
 }
 
-/// One address that an ADD asks for.
+/// One address that an ADD requests.
 #[derive(Clone, Debug)]
 pub struct WantedAddress {
     /// The pools that fit.
     pub pool: PoolSelector,
     /// A particular address, as the caller writes it.
     pub address: Option<String>,
-    /// Whether only that address calls for IPv6: the configuration names no family.
+    /// Whether only that address requests IPv6, because the configuration names no family.
     pub decides_family: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct WantedAddress {
 pub enum PoolSelector {
     /// The pool of this subnet, as the caller writes it.
     Named(String),
-    /// Any pool of this family, and on this interface if one is given.
+    /// Any pool of this family, and on this interface if one is named.
     Any {
         /// The address family.
         family: Family,
@@ -67,7 +67,7 @@ pub enum PoolSelector {
 }
 
 impl PoolSelector {
-    /// The family of the pools that fit.
+    /// Returns the family of the pools that fit.
     pub fn family(&self) -> Family {
         match self {
             PoolSelector::Named(subnet) => Family::of_prefix(subnet),
@@ -75,7 +75,7 @@ impl PoolSelector {
         }
     }
 
-    /// The step of the original that such a request begins with.
+    /// Returns the start of the original's messages from the first step of such a request.
     pub fn stage(&self) -> &'static str {
         match self {
             PoolSelector::Named(_) => ADDRESS_STAGE,

@@ -1,5 +1,6 @@
-//! A record of a pool, the shape that a state repeats a hundred or sixty thousand times: read and written in one piece where it
-//! is laid out as the original and we lay it out (contract section 5). Any other layout is left to the reader of everything.
+//! Reads and prints a record of a pool in one piece. A state has a hundred to sixty thousand records.
+//!
+//! This works for the layout that the original and this program write (contract section 5). The general reader reads any other layout.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -7,7 +8,7 @@ use std::net::IpAddr;
 use crate::codec::{Cursor, Out, ParseError, go_json, read_address};
 use crate::ipam::{Free, Held, Holder, Moment, Record, Usage};
 
-// What stands between the values of a record, which lies seven deep.
+// The text between the values of a record. A record is indented by seven tabs.
 const KEY: &str = "\n\t\t\t\t\t\t\t\"";
 const ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": ";
 const ADDR: &str = ",\n\t\t\t\t\t\t\t\t\"Addr\": \"";
@@ -16,7 +17,7 @@ const NOT_IN_USE: &str = "\",\n\t\t\t\t\t\t\t\t\"InUse\": false\n\t\t\t\t\t\t\t}
 /// The text of nearly every free record, from the key to the address.
 const NO_ID: &str = "\": {\n\t\t\t\t\t\t\t\t\"ID\": \"\",\n\t\t\t\t\t\t\t\t\"Addr\": \"";
 
-/// Reads key and record in the usual layout; `None` for any other.
+/// Reads a key and its record in the usual layout. Returns `None` for any other layout.
 pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
     json.literal(KEY).then_some(())?;
     let before_key = *json;
@@ -28,7 +29,7 @@ pub(super) fn parse_canonical(json: &mut Cursor<'_>) -> Option<Record> {
         id = json.string().ok()?;
         json.literal(ADDR).then_some(())?;
     }
-    // Nearly every record repeats its key.
+    // The address of nearly every record equals its key.
     let addr = if json.literal(key_text) {
         key
     } else {
@@ -49,7 +50,7 @@ pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) 
     let usage = if in_use {
         Usage::Held(Held {
             holder: Box::new(Holder::from_container_id(id)),
-            // Not from a default, which would allocate a holder, too.
+            // `Held::default()` would allocate another holder on the heap.
             since: Moment::default(),
             suspect: None,
             unlisted: None,
@@ -63,7 +64,7 @@ pub(super) fn record(key: IpAddr, addr: Option<IpAddr>, id: &str, in_use: bool) 
     Record { key, addr, usage }
 }
 
-/// Appends key and record, on a line of their own.
+/// Appends a key and its record on a new line.
 pub(super) fn print(out: &mut Out, record: &Record) {
     let (id, in_use) = match &record.usage {
         Usage::Held(held) => (held.holder.container_id(), true),
@@ -85,7 +86,7 @@ pub(super) fn print(out: &mut Out, record: &Record) {
     } else if let Some(address) = record.addr {
         go_json::bare_address(out, address);
     }
-    // In two, as the lengths are known then.
+    // Two calls, because a literal of known length is copied faster.
     if in_use {
         out.literal(IN_USE);
     } else {
@@ -93,7 +94,7 @@ pub(super) fn print(out: &mut Out, record: &Record) {
     }
 }
 
-/// An address; empty text means none.
+/// Parses an address. An empty text means no address.
 pub(super) fn address(text: &str) -> Result<Option<IpAddr>, ParseError> {
     if text.is_empty() {
         return Ok(None);
@@ -113,10 +114,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_laid_out_as_usual_is_read_and_anything_else_is_not() {
+    fn only_usual_layout_is_read_in_one_piece() {
         let address: IpAddr = "10.1.0.5".parse().unwrap();
         let v6: IpAddr = "fd00:1:2:3:4:5:6:7".parse().unwrap();
-        for usual_one in [
+        for usual in [
             record(v6, Some(v6), "", false),
             record(v6, "fd00::2".parse().ok(), "c1", true),
             record("fd00::".parse().unwrap(), Some(address), "", false),
@@ -125,9 +126,9 @@ mod tests {
             record(address, Some(address), "c\"1", true),
             record(address, "10.1.0.6".parse().ok(), "left", false),
         ] {
-            let text = printed(&usual_one);
+            let text = printed(&usual);
             let mut cursor = Cursor::new(&text);
-            assert_eq!(parse_canonical(&mut cursor), Some(usual_one), "{text}");
+            assert_eq!(parse_canonical(&mut cursor), Some(usual), "{text}");
             assert!(cursor.is_at_end());
             for (from, to) in [
                 ("\t\"Addr", "\"Addr"),
@@ -146,14 +147,11 @@ mod tests {
                 );
             }
         }
-        for unusual_one in [
+        for unusual in [
             record(address, None, "c1", true),
             record("::ffff:1.2.3.4".parse().unwrap(), Some(address), "", false),
         ] {
-            assert_eq!(
-                parse_canonical(&mut Cursor::new(&printed(&unusual_one))),
-                None
-            );
+            assert_eq!(parse_canonical(&mut Cursor::new(&printed(&unusual))), None);
         }
     }
 }

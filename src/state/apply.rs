@@ -12,7 +12,7 @@ const OMITTED_IS_KEPT: Duration = Duration::from_secs(600);
 /// How far the moments in our key can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trust {
-    /// They are of the present boot.
+    /// They are from the present boot.
     pub same_boot: bool,
     /// The original has written since.
     pub overtaken: bool,
@@ -21,29 +21,32 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// A moment of this boot; none in the future is trusted.
+    /// Returns a moment of this boot, at most now. Returns `None` for a moment of another boot.
     fn clock(self, moment: Option<u64>) -> Option<Moment> {
         let moment = moment.filter(|_| self.same_boot)?;
         Some(Moment(moment.min(self.now.0)))
     }
 
-    /// A moment since which a record is unchanged.
+    /// Returns a moment as [`Trust::clock`] does, unless the original may have changed the record since.
     fn unless_overwritten(self, moment: Option<u64>) -> Option<Moment> {
         self.clock(moment).filter(|_| !self.overtaken)
     }
 }
 
 impl Ours<'_, PoolFacts<'_>> {
-    /// Adds the facts that are not in the records yet to those that they fit. An entry whose container ID does not fit its record is
-    /// void. An entry that says held over a free record means that the original released it, which counts as now. Returns whether there
-    /// is such an entry although the original has not written since: somebody has edited or damaged the file.
+    /// Adds the facts that reading has not put into the records.
+    ///
+    /// An entry whose container ID differs from its record's is ignored. An entry of a holder whose record is free means that the original
+    /// released the address. The release counts as now.
+    ///
+    /// Returns whether there is such an entry although the original has not written since. The file was then edited or damaged.
     pub fn apply(self, original: &mut Original, trust: Trust) -> bool {
         let ipam = &mut original.ipam;
         if trust.same_boot {
-            // A generation of another boot may be ahead of the clock of this one. A state that begins anew in this boot would then seem
-            // to be older than a copy of this state.
+            // A generation of another boot may be ahead of this boot's clock. A state that is recreated in this boot would then seem older
+            // than a copy of this state.
             ipam.generation = self.generation;
-            // A later end is damaged. Such a quarantine ends with the next snapshot of the node.
+            // A later end is invalid. Such a quarantine ends with the next scan of the node.
             let latest = trust.now.after(QUARANTINE);
             let quarantine = self.quarantine_until.map(Moment);
             ipam.quarantine =
@@ -88,8 +91,8 @@ impl Ours<'_, PoolFacts<'_>> {
     }
 }
 
-/// Judges the moments of all records as they were read, before [`Ours::apply`]: a holder was first seen now, and a release counts as
-/// far as our key can be trusted, if at all.
+/// Replaces the moments of all records after reading, before [`Ours::apply`]. A holder counts as first seen now. A release counts only as
+/// far as our key can be trusted.
 pub(super) fn judge_moments(ipam: &mut Ipam, now: Moment, trust: Option<Trust>) {
     for record in ipam.pools_mut().flat_map(|pool| &mut pool.records) {
         match (&mut record.usage, trust) {
@@ -145,14 +148,15 @@ impl Facts<'_> {
         } else {
             trust.clock(self.released)
         };
-        // What the original releases may be a running pod's: it takes back a second ADD of the same container by its address.
+        // An address that the original released may belong to a running pod. When a second ADD of a container fails, azure-vnet releases
+        // the address of the first.
         let netns = self.holder.netns.as_ref().filter(|_| !was_held);
         free.last_netns = netns.map(|raw| raw.to_netns(trust.same_boot));
         forget_unreleased(free);
     }
 }
 
-/// The last namespace counts only as long as the moment of the release does.
+/// Forgets the last namespace if the moment of the release is not known.
 fn forget_unreleased(free: &mut Free) {
     if free.released.is_none() {
         free.last_netns = None;
@@ -160,7 +164,7 @@ fn forget_unreleased(free: &mut Free) {
 }
 
 impl RawNetNs<'_> {
-    /// The kernel's number means nothing in another boot.
+    /// Returns the namespace, without its cookie in another boot. A cookie is unique only within a boot.
     pub fn to_netns(&self, is_same_boot: bool) -> NetNs {
         NetNs {
             path: (&*self.path).into(),

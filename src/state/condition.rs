@@ -1,18 +1,18 @@
-//! What a state is worth.
+//! How far a state can be relied on.
 
 use super::ours::Loss;
 
-/// What must be done before a state can be relied on. What is not done yet is kept in the state.
+/// What must be done before a state can be relied on. The state stores it until it is done.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Condition {
-    /// Nothing: it knows every address that was allocated.
+    /// Nothing. The state has every allocated address.
     #[default]
     Ready,
-    /// Nothing: there was none, and neither files, nor the node, nor the source show that one was lost.
+    /// Nothing. There was no state. The files, the node and the source do not show that one was lost.
     Fresh,
-    /// It must be compared with the node: the original wrote it, which may have started from nothing; or nothing proves it.
+    /// It must be compared with the node. The original wrote it and may have started from nothing, or no record proves it.
     Reconcile,
-    /// It is of another boot: what the node does not show is to be freed.
+    /// It is from another boot. Addresses that the node does not show must be released.
     NewBoot,
     /// Addresses may be missing in it.
     Lost(Loss),
@@ -24,7 +24,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The loss, if addresses may be missing.
+    /// Returns the loss, if addresses may be missing.
     pub fn lost(&self) -> Option<&Loss> {
         match self {
             Condition::Lost(loss) => Some(loss),
@@ -32,7 +32,8 @@ impl Condition {
         }
     }
 
-    /// Whether nothing shows that there was a state before. Without our key, it reads so again.
+    /// Returns whether nothing shows that there was a state before. Such a state is saved without our key, so that the next call finds the
+    /// same condition.
     pub(super) fn may_be_fresh(&self) -> bool {
         self.lost().is_some_and(|loss| loss.may_be_fresh)
     }

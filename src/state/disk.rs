@@ -24,7 +24,7 @@ const SET_ASIDE: usize = 3;
 struct LockFile {
     file: File,
     path: PathBuf,
-    /// Of the file, which may no longer be the one at the path.
+    /// Device and inode of the locked file. Another file may be at the path by now.
     id: (u64, u64),
     /// The length of the text as it was read, in bytes.
     text_length: Cell<usize>,
@@ -49,7 +49,7 @@ impl HeldLock for LockFile {
 
     fn set_text(&self, text: &[u8]) -> io::Result<()> {
         self.file.write_all_at(text, 0)?;
-        // What another program wrote may be longer.
+        // The text that another program wrote may be longer.
         if self.text_length.get() > text.len() {
             self.file.set_len(text.len() as u64)
         } else {
@@ -119,7 +119,7 @@ impl Files for Paths {
                 }
             });
         if replaced.is_err() && lock.is_current() {
-            // A full disk is not to stay full for it.
+            // A full disk would stay full because of this file.
             let _ = fs::remove_file(&new);
         }
         replaced
@@ -135,13 +135,13 @@ impl Files for Paths {
         let folder = path.parent().unwrap_or(Path::new("/"));
         let new = suffixed(&path, ".new");
         let lost_lock = || StoreError::lost_lock(&self.lock_file());
-        // Opened first, so that little can fail after the rename.
+        // The folder is opened first, so that little can fail after the rename.
         let replaced = write_new(&new, text).and_then(|written| {
             let opened = open(folder).map_err(StoreError::at("cannot open", folder))?;
             if !lock.is_current() {
                 return Err(lost_lock());
             }
-            // Otherwise the file may be another call's, half-written.
+            // A different file may be another call's, and half-written.
             let there =
                 fs::symlink_metadata(&new).and_then(|there| Ok((there, written.metadata()?)));
             match there {
@@ -187,15 +187,15 @@ impl Files for Paths {
     }
 }
 
-/// Links a state that cannot be read to a name of its own, so that the path is never without a state; a folder, which cannot be linked,
-/// is renamed. Where neither works it is lost, as nothing in it could be read.
+/// Keeps a state that cannot be read under another name. It is linked, so that the path is never without a state. A folder cannot be linked
+/// and is renamed. If neither works, the state is lost, but nothing in it could be read.
 fn keep_aside(paths: &Paths, time: &str) {
     let path = paths.state();
     let aside = suffixed(&path, &format!(".corrupt-{}", time.replace(':', "")));
     match fs::symlink_metadata(&path) {
         Ok(meta) if meta.is_file() => {
             let _ = fs::hard_link(&path, &aside);
-            // Others may have been able to read it.
+            // Other users may have been able to read the state.
             let _ = fs::set_permissions(&aside, Permissions::from_mode(MODE));
         }
         Ok(_) => drop(fs::rename(&path, &aside)),
@@ -235,7 +235,7 @@ fn write_new(new: &Path, text: &[u8]) -> Result<File, StoreError> {
     Ok(file)
 }
 
-/// Lists the files beside `path` whose names begin with its own and whose remaining name `wanted` accepts.
+/// Lists the files beside `path` with names that begin with its name. `wanted` decides by the rest of the name.
 fn siblings(path: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
     else {

@@ -1,5 +1,5 @@
-//! The files that say who holds which address, and the clock. They are behind a trait, so that the plugin and the tests' model of a
-//! node run the same code.
+//! The files that record who holds which address, and the clock. They are behind a trait, so that the plugin and the tests' model of a node
+//! run the same code.
 
 use std::fmt::Debug;
 use std::io;
@@ -16,41 +16,44 @@ pub enum StateFile {
     State,
     /// The backup: the state as it was last saved.
     Backup,
-    /// The lock file, whose text is the record of the last save.
+    /// The lock file. Its text is the record of the last save.
     Lock,
 }
 
 /// The files of one node, and its clock. `Paths` are the real ones.
 pub trait Files: Debug {
-    /// Now, on the boot clock.
+    /// Returns the present moment on the boot clock.
     fn now(&self) -> Moment;
 
-    /// Now, on the wall clock, as it is written into a state.
+    /// Returns the present wall-clock time in the form of a state.
     fn wall_time(&self) -> String;
 
     /// Waits for the lock.
     ///
     /// # Errors
-    /// Others hold it for longer than `wait`, or the system refuses.
+    /// Another process holds the lock for longer than `wait`, or the system refuses it.
     fn lock(&self, wait: Duration) -> Result<Box<dyn HeldLock + '_>, LockError>;
 
-    /// The path of a file, for messages.
+    /// Returns the path of a file, for messages.
     fn path(&self, file: StateFile) -> PathBuf;
 
-    /// Reads a file of at most `limit` bytes into a buffer with `room` more.
+    /// Reads a file of at most `limit` bytes into a buffer with `room` spare bytes.
     ///
     /// # Errors
-    /// It exists but cannot be read.
+    /// The file exists but cannot be read.
     fn read(&self, file: StateFile, limit: usize, room: usize) -> io::Result<ReadOutcome>;
 
-    /// The length of a regular file in bytes; `None` where there is none.
+    /// Returns the length of a regular file in bytes; `None` if there is no such file.
     fn size(&self, file: StateFile) -> Option<u64>;
 
-    /// Replaces the state: written beside it, flushed to the disk, put in its place if the lock is still the one that others would
-    /// take, and the folder flushed too. Before that, a state that cannot be read is linked `aside`, under a name with that time.
+    /// Replaces the state atomically.
+    ///
+    /// The text is written to a file beside the state and flushed to the disk. It replaces the state only if other calls still lock the
+    /// same lock file as this one. Then the folder is flushed. With `aside`, a state that cannot be read is first kept under a name with
+    /// that time.
     ///
     /// # Errors
-    /// The system refuses one of these, or the lock was lost; the old state is in place then, unless flushing the folder failed.
+    /// A step fails, or the lock was lost. The old state is then in place, unless only flushing the folder failed.
     fn replace_state(
         &self,
         lock: &dyn HeldLock,
@@ -58,29 +61,29 @@ pub trait Files: Debug {
         aside: Option<&str>,
     ) -> Result<(), StoreError>;
 
-    /// Replaces the backup, if the lock is still the one that others would take. It is not flushed to the disk, because after a
-    /// power cut the machine starts again, and no backup of another boot counts.
+    /// Replaces the backup, if other calls still lock the same lock file as this one. It is not flushed to the disk: a power cut ends the
+    /// boot, and a backup of another boot does not count.
     ///
     /// # Errors
-    /// The system refuses, or the lock was lost; the old backup is in place then.
+    /// The system refuses, or the lock was lost. The old backup is then in place.
     fn replace_backup(&self, lock: &dyn HeldLock, text: &[u8]) -> io::Result<()>;
 
     /// Removes the temporary files of killed calls of the original, and the files of earlier versions that the backup replaces.
     fn remove_leftovers(&self);
 }
 
-/// The lock, held until this is dropped.
+/// The lock. It is released when this is dropped.
 pub trait HeldLock: Debug {
-    /// Whether the locked file is still the one that other calls lock.
+    /// Returns whether the locked file is still the one that other calls lock.
     fn is_current(&self) -> bool;
 
-    /// The text of the lock file.
+    /// Returns the text of the lock file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The lock file cannot be read.
     fn text(&self) -> io::Result<Vec<u8>>;
 
-    /// Replaces that text in place, which needs neither space nor an inode where it was as long.
+    /// Replaces the text of the lock file in place. A text of the same length needs neither space nor an inode.
     ///
     /// # Errors
     /// The system refuses.
@@ -108,7 +111,8 @@ pub enum LockError {
         /// The system's error.
         source: io::Error,
     },
-    /// The lock file was removed while this call held it. Another call may have decided on the same state, so this one counts for nothing.
+    /// The lock file was removed while this call held it. Another call may have used the same state, so the result of this one does not
+    /// count.
     #[error("the lock on the state was lost: {} was removed or replaced during the call", path.display())]
     Removed {
         /// The lock file.
@@ -141,7 +145,7 @@ pub enum SaveOutcome {
     LockLost,
     /// The lock was lost after the new state was in place.
     LockLostAfterSave,
-    /// Nothing was decided, because the record or the backup, which would tell what the state lacks, cannot be read now.
+    /// Nothing was decided. The record or the backup cannot be read, so it is unknown whether the state lacks addresses.
     NotDecided,
 }
 

@@ -1,7 +1,7 @@
-//! Decides in one place, for every verb and command, what a state is worth.
+//! Decides how far a state can be relied on, for every verb and command.
 //!
-//! Of state and backup, the one that is of this boot and whose number is not below the record's is the truth. Where neither is, addresses
-//! may be missing, and that is a loss. Without a record of this boot nothing is proved.
+//! The state or the backup counts if it is from this boot and its number is not below the record's. If neither counts, addresses may be
+//! missing, which is a loss. Without a record of this boot nothing is proved.
 
 use super::condition::Condition;
 use super::lock::{LockText, is_same_boot};
@@ -14,38 +14,38 @@ use crate::ipam::Moment;
 /// The state or the backup as it was read.
 #[derive(Debug)]
 pub(super) enum Copy {
-    /// There is none, or it is empty.
+    /// The file is missing or empty.
     Missing,
     /// It cannot be parsed, for this reason.
     Corrupt(String),
     Parsed(Box<Document>),
 }
 
-/// What state and backup are compared with.
+/// What the state and the backup are compared with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judge<'a> {
     /// The text of the lock file, which is the record of the last save.
     pub lock: &'a LockText,
-    /// This boot; `None` where its ID cannot be read.
+    /// The ID of this boot; `None` if it cannot be read.
     pub boot_id: Option<&'a str>,
     /// Now.
     pub now: Moment,
 }
 
 impl Judge<'_> {
-    /// Whether a copy is of this boot. Where that is unknown, the record tells the boot, as if nothing had rebooted.
+    /// Returns whether a copy is from this boot. If the boot ID is unknown, the boot of the record counts as this one.
     fn is_of_this_boot(&self, copy: &Document) -> bool {
         let boot_id = self.boot_id.or(self.lock.boot_id());
         is_same_boot(copy.origin.boot_id(), boot_id)
     }
 
-    /// The number in a record of this boot.
+    /// Returns the number in the record, if the record is from this boot.
     fn record(&self) -> Option<u64> {
         self.lock.number_in(self.boot_id)
     }
 
-    /// Whether the record proves a state or a backup: it was saved by this program in this boot, there was no later save, and nobody
-    /// edited it.
+    /// Returns whether the record proves a state or a backup. This program must have saved it in this boot. There must be no later save and
+    /// no edit.
     pub fn is_proved(&self, copy: &Document) -> bool {
         let (Some(save), Some(record)) = (copy.origin.save(), self.record()) else {
             return false;
@@ -56,12 +56,12 @@ impl Judge<'_> {
                 || save.number > record && !self.may_be_of_an_earlier_boot(save))
     }
 
-    /// Whether a save was made while the boot ID could not be read, as it can be now. Its number may be of any boot.
+    /// Returns whether the boot ID could not be read at a save, but can be read now. The number of that save may be from any boot.
     fn may_be_of_an_earlier_boot(&self, save: &Save) -> bool {
         self.boot_id.is_some() && save.boot_id.is_none()
     }
 
-    /// Whether a copy is the last that was saved.
+    /// Returns whether a copy is from the last save.
     pub fn is_last(&self, copy: &Document) -> bool {
         self.is_proved(copy) && copy.origin.number() == self.record()
     }
@@ -69,26 +69,26 @@ impl Judge<'_> {
     /// Returns the state of a proved document.
     pub fn proved(&self, document: Box<Document>) -> State {
         State {
-            // Where the record lacks the save, the call was killed, or could not write the record. Nobody was told of that save yet,
-            // and this call may be the first to tell.
+            // If the record lacks the save, that call was killed or could not write the record. That call reported nothing. This call may
+            // report the same addresses, so it must save first.
             must_save: document.origin.number() > self.record(),
             ..State::new(document)
         }
     }
 
-    /// Decides what the state is worth where the record does not prove it.
-    pub fn settle(&self, state: Copy, backup: Copy) -> State {
+    /// Decides how far the state can be relied on if the record does not prove it.
+    pub fn decide(&self, state: Copy, backup: Copy) -> State {
         let (found, corrupt) = match state {
             Copy::Parsed(document) => (Some(document), None),
             Copy::Missing => (None, None),
             Copy::Corrupt(why) => (None, Some(why)),
         };
         let has_no_backup = matches!(backup, Copy::Missing);
-        // Beside a record of another boot it is of that boot, too.
+        // Beside a record of another boot, a corrupt backup is from that boot too.
         let is_backup_corrupt = matches!(backup, Copy::Corrupt(_))
             && (self.record().is_some() || !matches!(self.lock, LockText::Record(_)));
         let backup = match backup {
-            // One of another boot says nothing about this one.
+            // A backup of another boot says nothing about this boot.
             Copy::Parsed(backup) if self.is_of_this_boot(&backup) => match backup.origin {
                 Origin::Ours(_) => Some(backup),
                 // A newer version saved last, so only releases are safe.
@@ -112,11 +112,12 @@ impl Judge<'_> {
             ..Loss::default()
         };
         let (found, loss) = match (found, &corrupt) {
-            (Some(found), _) if found.says_something() => {
-                let Some(why) = self.lack(&found, backup.as_deref(), is_backup_corrupt) else {
+            (Some(found), _) if found.has_content() => {
+                let Some(why) = self.reason_for_loss(&found, backup.as_deref(), is_backup_corrupt)
+                else {
                     return State {
                         seen,
-                        ..self.believed(found, backup)
+                        ..self.accept(found, backup)
                     };
                 };
                 (Some(found), loss(why))
@@ -152,8 +153,8 @@ impl Judge<'_> {
         state
     }
 
-    /// Why addresses may be missing in the state that was found, if they may.
-    fn lack(
+    /// Returns why addresses may be missing in the state; `None` if nothing shows that.
+    fn reason_for_loss(
         &self,
         found: &Document,
         backup: Option<&Document>,
@@ -180,18 +181,18 @@ impl Judge<'_> {
             Origin::Ours(save) if Some(save.number) < record => {
                 Some("it is older than the last address that was allocated")
             }
-            // What another program saves has no record.
+            // Another program saves without a record.
             Origin::Ours(save) => (save.is_overtaken && Some(save.number) < backup)
                 .then_some("another program went on from an old copy of it"),
         }
     }
 
-    /// A state that lacks nothing by what else is there, with what must be done before it can be relied on.
-    fn believed(&self, found: Box<Document>, backup: Option<Box<Document>>) -> State {
+    /// Accepts a state if the record and the backup show no loss. Its condition says what must be done before it can be relied on.
+    fn accept(&self, found: Box<Document>, backup: Option<Box<Document>>) -> State {
         let is_of_this_boot = self.is_of_this_boot(&found);
         let is_ours = found.origin.is_ours();
         let is_unproved = is_ours && is_of_this_boot;
-        // Nothing is proved, and the newer of the two counts.
+        // No record proves either copy, so the newer one counts.
         let newer =
             backup.filter(|backup| is_unproved && backup.origin.number() > found.origin.number());
         let mut document = newer.unwrap_or(found);
@@ -211,10 +212,10 @@ impl Judge<'_> {
         }
     }
 
-    /// The newer of two copies, with whatever else the other one holds. The backup is of this boot.
+    /// Returns the newer of two copies, with the further held addresses of the other. The backup must be from this boot.
     fn union(&self, found: Option<Box<Document>>, backup: Option<Box<Document>>) -> Box<Document> {
         let is_older = |found: &Document, backup: &Document| {
-            !found.says_something()
+            !found.has_content()
                 || found.origin.save().is_some()
                     && (found.origin.number() < backup.origin.number()
                         || !self.is_of_this_boot(found))
@@ -224,12 +225,12 @@ impl Judge<'_> {
             (Some(found), backup) => (found, backup),
             (None, backup) => (backup.unwrap_or_default(), None),
         };
-        // A program that went on from the very save that the other one has knows more than that.
-        let has_gone_on = |older: &Document| {
-            let gone_on = newer.origin.save().filter(|save| save.is_overtaken);
-            gone_on.is_some_and(|save| Some(save.number) == older.origin.number())
+        // The newer copy already has all of the older one, if another program continued from the save in the older one.
+        let has_continued = |older: &Document| {
+            let continued = newer.origin.save().filter(|save| save.is_overtaken);
+            continued.is_some_and(|save| Some(save.number) == older.origin.number())
         };
-        if let Some(older) = older.filter(|older| !has_gone_on(older)) {
+        if let Some(older) = older.filter(|older| !has_continued(older)) {
             newer.ipam_mut().hold_also(older.ipam(), self.now);
         }
         newer

@@ -11,10 +11,10 @@ use rustix::fs::{major, minor};
 use super::files::{Files, HeldLock, LockError};
 use crate::host::{Paths, read_text};
 
-/// The most that a call waits for the lock: longer than a burst of calls takes, and shorter than kubelet's timeout.
+/// How long a call waits for the lock: longer than a burst of calls takes, and shorter than kubelet's timeout.
 pub const WAIT: Duration = Duration::from_secs(30);
 
-/// The lock on the state, and with it the right to write. Released when dropped.
+/// The acquired lock on the state, and with it the right to write. It is released when this is dropped.
 #[derive(Debug)]
 pub struct Locked<'f> {
     pub(super) files: &'f dyn Files,
@@ -65,7 +65,8 @@ impl fmt::Display for LockHolder {
     }
 }
 
-/// Returns the present holder of the lock by the kernel's list; `None` if there is none, or the list cannot be read. Takes no lock.
+/// Returns the present holder of the lock from the kernel's list, without taking the lock. Returns `None` if there is none, or if the list
+/// cannot be read.
 pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
     let file = fs::metadata(paths.lock_file()).ok()?;
     let (dev, ino) = (file.dev(), file.ino());
@@ -84,28 +85,28 @@ pub fn holder_now(paths: &Paths) -> Option<LockHolder> {
     Some(LockHolder { pid, name })
 }
 
-/// Returns the holder of the lock for an error.
+/// Returns the holder of the lock for an error message.
 pub(super) fn holder(paths: &Paths) -> String {
     holder_now(paths).map_or_else(|| "an unknown process".to_owned(), |h| h.to_string())
 }
 
-/// What every record begins with.
+/// The text that every record begins with.
 const MARK: &str = "azure-vnet-ipam ";
 /// The length of a boot ID.
 const BOOT: usize = 36;
-/// The largest plausible number of a save. Nothing that counts in microseconds comes near it, so a larger one is damaged.
+/// The largest plausible number of a save. A count of microseconds does not reach it, so a larger number is damaged.
 pub(super) const MOST_COUNTED: u64 = 1 << 53;
 /// The digits of the number.
 pub(super) const DIGITS: usize = 18;
-/// The most bytes of the lock file that are read: more than a record or a process ID has.
+/// How many bytes of the lock file are read at most: more than a record or a process ID has.
 pub(super) const LOCK_TEXT_LIMIT: usize = 128;
-/// The length of every record in bytes. Nothing need be truncated, and no space is needed, when one replaces another.
+/// The length of every record in bytes. One record replaces another without truncation and without further space.
 pub(super) const LENGTH: usize = MARK.len() + BOOT + 1 + DIGITS + 1;
 
 /// The text of the lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LockText {
-    /// No program's: the file is new or missing, or somebody else wrote into it.
+    /// No text of a known program. The file is new or missing, or it has some other text.
     None,
     /// The process ID of a call of the original (contract section 4), or a damaged record.
     Other,
@@ -134,7 +135,7 @@ impl LockText {
         }
     }
 
-    /// The number in a record of this boot. A boot ID that cannot be read is unknown, never another boot.
+    /// Returns the number in a record of this boot. If the boot ID is unknown, the boot of the record counts as this one.
     pub fn number_in(&self, boot_id: Option<&str>) -> Option<u64> {
         match self {
             LockText::Record(record) if is_same_boot(Some(&record.boot_id), boot_id) => {
@@ -144,7 +145,7 @@ impl LockText {
         }
     }
 
-    /// The boot of the last save, where this call cannot read the boot ID.
+    /// Returns the boot of the last save, for a call that cannot read the boot ID.
     pub fn boot_id(&self) -> Option<&str> {
         match self {
             LockText::Record(record) => Some(&record.boot_id),
@@ -169,7 +170,7 @@ impl LockRecord {
         })
     }
 
-    /// The text; `None` for what is no boot ID.
+    /// Returns the text; `None` if the boot ID is not valid.
     pub fn print(&self) -> Option<String> {
         let LockRecord { boot_id, number } = self;
         let is_boot_id = boot_id.len() <= BOOT && !boot_id.contains(char::is_whitespace);
@@ -177,7 +178,7 @@ impl LockRecord {
     }
 }
 
-/// Whether both may be of one boot.
+/// Returns whether two boot IDs may name the same boot. An unknown one may name any boot.
 pub(super) fn is_same_boot(one: Option<&str>, other: Option<&str>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one == other,
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn records_read_back_and_have_one_length() {
+    fn records_are_equal_after_print_and_parse_and_have_one_length() {
         for boot_id in [BOOT_ID, "short"] {
             let record = LockRecord {
                 boot_id: boot_id.to_owned(),
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_other_calls_are_told_from_those_of_nobody() {
+    fn texts_of_plugins_are_distinguished_from_other_texts() {
         let good = record().print().unwrap();
         let implausible = good.replace(" 0", " 9");
         let without_boot = good.replace(BOOT_ID, &" ".repeat(BOOT));
@@ -237,10 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_of_one_boot() {
+    fn record_counts_only_in_its_boot() {
         let text = LockText::Record(record());
         assert_eq!(text.number_in(Some(BOOT_ID)), Some(4_711));
-        assert_eq!(text.number_in(None), Some(4_711), "unknown, never another");
+        assert_eq!(
+            text.number_in(None),
+            Some(4_711),
+            "unknown counts as the same"
+        );
         assert_eq!(text.number_in(Some("another")), None);
     }
 }

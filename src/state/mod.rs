@@ -1,5 +1,5 @@
-//! The state: its lock, its text in the original's form with our own key beside it, its atomic replacement, and the backup and
-//! the record that show what a state lacks.
+//! The state: its lock, its text and its atomic replacement. The text has the original's form, with our own key beside it. The backup and
+//! the record show whether a state lacks addresses.
 
 mod address_record;
 mod apply;

@@ -20,7 +20,7 @@ use crate::ipam::{Ipam, Moment, Usage};
 /// The layout of the two objects.
 const INSIDE: Layout = Layout::Lines(2);
 
-/// The bytes by which most calls grow a state at most.
+/// The number of bytes by which most calls grow a state at most.
 pub(super) const ROOM: usize = 1024;
 
 /// The contents of the state file or of the backup.
@@ -34,7 +34,7 @@ pub struct Document {
     /// When it was read, if it was.
     read: Option<Moment>,
     others: BTreeMap<String, Box<RawValue>>,
-    /// The buffer that it was read from, for the text to write. That needs no new pages, and few bytes change.
+    /// The buffer that it was read from. It is reused for the text to write, which needs no new pages.
     pub(super) buffer: Vec<u8>,
 }
 
@@ -62,7 +62,7 @@ impl Document {
     /// Reads a document. `null`s, missing keys and missing fields read as empty (difference D10).
     ///
     /// # Errors
-    /// It is not a JSON object, or something under `IPAM` is not what it must be (contract section 5).
+    /// The text is not a JSON object, or a value under `IPAM` is not valid (contract section 5).
     pub fn parse(
         json: &[u8],
         boot_id: Option<&str>,
@@ -100,7 +100,7 @@ impl Document {
             IPAM => {
                 self.original = Original::default();
                 self.original.read(json)?;
-                // Our key is about these records, and must be read again where it stands before them.
+                // Reading our key changes the records. A key before `IPAM` must therefore be read again.
                 if let Some(key) = own_key {
                     *key = OwnKey::read(&mut Cursor::new(key.text), &mut self.original.ipam)?;
                 }
@@ -113,7 +113,7 @@ impl Document {
         Ok(())
     }
 
-    /// Takes everything but the facts about addresses from our key. Returns these, if they can be used.
+    /// Takes the facts about the whole state from our key. Returns the facts about addresses, if they can be used.
     fn judge_own_key<'de>(
         &mut self,
         own_key: OwnKey<'de>,
@@ -139,7 +139,7 @@ impl Document {
             overtaken: found.time_stamp != self.original.time_stamp,
             now,
         };
-        // A key of an older format tells the same of addresses. Only the node tells whether one is missing.
+        // A key of an older format has the same facts about addresses. Only the node shows whether an address is missing.
         if read.is_ok() && (1..FORMAT).contains(&found.format) {
             let is_in_quarantine = found.quarantine_until.is_some_and(|until| until > now.0);
             let is_whole = is_same_boot && found.loss.is_none() && !is_in_quarantine;
@@ -156,7 +156,7 @@ impl Document {
                 ..loss
             }),
             (_, None) => Condition::Ready,
-            // In an unknown boot nothing is freed.
+            // In an unknown boot nothing is released.
             (_, Some(NEW_BOOT)) if boot_id.is_some() => Condition::NewBoot,
             (_, Some(_)) => Condition::Reconcile,
         };
@@ -177,8 +177,7 @@ impl Document {
         Some((found, trust))
     }
 
-    /// Whether a holder was first seen, or an address released, at the moment of reading. Each call uses its own moment until the state
-    /// is saved.
+    /// Returns whether reading set the moment of a holder or a release. Until the state is saved, each call uses its own moment.
     pub fn has_unsaved_moments(&self) -> bool {
         let is_new = |usage: &Usage| match usage {
             Usage::Held(held) => Some(held.since) == self.read,
@@ -188,39 +187,39 @@ impl Document {
         records.any(|record| is_new(&record.usage))
     }
 
-    /// When the last answer of this source was merged, if no other source has answered since.
+    /// Returns when the last answer of this source was merged, if no other source has answered since.
     pub fn refreshed_by(&self, source: &str) -> Option<Moment> {
         let refreshed = self.refreshed.as_ref();
         Some(refreshed.filter(|refreshed| refreshed.source == source)?.at)
     }
 
-    /// Whether it has pools, or a key of ours. An empty document says no more than a missing file.
-    pub(super) fn says_something(&self) -> bool {
+    /// Returns whether it has pools or our key. Otherwise it counts as a missing file.
+    pub(super) fn has_content(&self) -> bool {
         matches!(self.origin, Origin::Ours(_) | Origin::Newer { .. }) || !self.is_empty()
     }
 
-    /// Whether it has no pools.
+    /// Returns whether it has no pools.
     pub fn is_empty(&self) -> bool {
         self.ipam().pools().next().is_none()
     }
 
-    /// The version of the program that created it; empty for a new state.
+    /// Returns the version of the program that created it; empty for a new state.
     pub fn version(&self) -> &str {
         &self.original.version
     }
 
-    /// The addresses.
+    /// Returns the addresses.
     pub fn ipam(&self) -> &Ipam {
         &self.original.ipam
     }
 
-    /// The same, to be changed.
+    /// Returns the addresses, mutably.
     pub fn ipam_mut(&mut self) -> &mut Ipam {
         &mut self.original.ipam
     }
 
-    /// Prints the text to write, with what is pending by the condition. It has the original's layout to the byte under `IPAM`, and its
-    /// top-level keys sorted by their bytes.
+    /// Prints the text to write, with the work that is pending by the condition. Under `IPAM` it has the original's layout byte for byte.
+    /// The top-level keys are sorted by their bytes.
     pub fn print(&mut self, condition: &Condition, stamp: WriteStamp<'_>) -> Vec<u8> {
         if self.original.version.is_empty() {
             stamp.version.clone_into(&mut self.original.version);
@@ -258,7 +257,7 @@ impl Document {
         out.into_bytes()
     }
 
-    /// Returns what to print under our key.
+    /// Returns the value to print under our key.
     fn own_key<'a>(
         &'a self,
         condition: &Condition,
@@ -305,7 +304,7 @@ struct OwnKey<'de> {
 }
 
 impl<'de> OwnKey<'de> {
-    /// Reads our key, which is about these records.
+    /// Reads our key. Entries that have only a release are put into these records.
     fn read(json: &mut Cursor<'de>, ipam: &mut Ipam) -> Result<Self, ParseError> {
         let start = *json;
         let mut facts = Ours::<PoolFacts<'_>>::default();
@@ -315,7 +314,7 @@ impl<'de> OwnKey<'de> {
         if read.is_err() {
             *json = start;
             json.skip()?;
-            // A newer format may have other types, but its number is there.
+            // A newer format may have other types, but it has a format number.
             let _ = Cursor::new(json.since(start)).object(&mut |key, json| match key {
                 "format" => facts.format.read(json),
                 _ => json.skip(),
@@ -353,7 +352,7 @@ mod tests {
         document.print(&Condition::Ready, stamp)
     }
 
-    /// A state of ours: `c1` holds 10.1.0.5, and 10.1.0.6 was released.
+    /// Returns a document in which `c1` holds 10.1.0.5, and 10.1.0.6 was released.
     fn used() -> Document {
         let mut ipam = with_pools(&[("10.1.0.0/16", 0, &["10.1.0.5", "10.1.0.6", "10.1.0.7"])]);
         let netns = NetNs {
@@ -380,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_we_keep_survives_the_file() {
+    fn own_facts_are_equal_after_print_and_parse() {
         let mut document = used();
         let ipam = document.ipam_mut();
         ipam.quarantine = Some(Moment(9_000));
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_count_wherever_our_key_stands_and_never_without_a_readable_one() {
+    fn releases_are_read_from_readable_key_in_any_position() {
         let text = String::from_utf8(print(&mut used())).unwrap();
         let released = |text: &str| {
             let mut document = parse(text.as_bytes());
@@ -427,14 +426,14 @@ mod tests {
         assert_eq!(released(&text.replace("boot-1", "boot-2")), None);
     }
 
-    /// The holder of the address that `c1` holds.
+    /// Returns the holder of the address that `c1` holds.
     fn holder(document: &mut Document) -> Holder {
         let held = record(document.ipam_mut(), "10.1.0.5").held();
         Holder::clone(&held.unwrap().holder)
     }
 
     #[test]
-    fn damage_to_our_key_costs_our_facts_only() {
+    fn damaged_own_key_leaves_records_intact() {
         for key in [
             json!(7),
             json!(null),
@@ -461,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_in_the_future_was_seen_now() {
+    fn loss_with_future_moment_counts_as_seen_now() {
         for (seen, expected) in [(NOW.0 - 1, NOW.0 - 1), (NOW.0 + 1, NOW.0)] {
             let mut value = printed();
             value[KEY]["lost"] = json!({ "why": "it is gone", "seen": seen });
@@ -505,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_is_told() {
+    fn invalid_state_is_an_error() {
         let pool = |members: &str| {
             format!(r#"{{"IPAM":{{"AddressSpaces":{{"local":{{"Pools":{{"p":{members}}}}}}}}}}}"#)
         };

@@ -1,4 +1,4 @@
-//! What would keep a call from saving, without a lock and without a change of the files that count.
+//! Finds what would prevent a call from saving. It takes no lock, and does not change the state, the backup or the lock file.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use crate::host::{Paths, check_room, create_new, replace_refusal, write_refusal}
 /// Checks that a state of this length, in bytes, could be saved at this path now: a new file must fit beside it and be renamed over it.
 ///
 /// # Errors
-/// As a save. The path of the error is what stands in the way.
+/// The error of such a save. Its path names the obstacle.
 pub fn check_save(state: &Path, length: usize) -> Result<(), StoreError> {
     let found = existing_ancestor(state);
-    // /var/run is a link, which has other attributes than the folder.
+    // /var/run is a link. Its attributes differ from those of the folder.
     let folder = &fs::canonicalize(found).unwrap_or_else(|_| found.to_owned());
     check_room(folder, length).map_err(StoreError::at("cannot write", folder))?;
     // In a folder that is append-only, the trial would leave its file behind.
@@ -22,17 +22,18 @@ pub fn check_save(state: &Path, length: usize) -> Result<(), StoreError> {
         return Err(StoreError::at("cannot write", folder)(refusal));
     }
     check_replace(state)?;
-    // The first call makes a folder that is missing.
+    // The first call creates a missing folder.
     if state.parent() == Some(found) {
         try_rename(state).map_err(StoreError::at("cannot write", folder))?;
     }
     Ok(())
 }
 
-/// Checks that a file can be replaced: neither it nor the temporary file beside it is something that stays where it is.
+/// Checks that a file can be replaced. Neither the file nor the temporary file beside it may be something that the system does not let be
+/// replaced.
 ///
 /// # Errors
-/// As a save. The path of the error is what stands in the way.
+/// The error of such a save. Its path names the obstacle.
 pub fn check_replace(path: &Path) -> Result<(), StoreError> {
     let new = suffixed(path, ".new");
     if let Some(refusal) = replace_refusal(path) {
@@ -45,8 +46,8 @@ pub fn check_replace(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Creates a file beside this one, renames and removes it. No call uses its names. They end in digits, so that the next save that
-/// repairs something removes what a kill leaves.
+/// Creates a file beside this one, renames it and removes it. No call uses its names. They end in digits, so that `remove_leftovers`
+/// removes the file if this process is killed.
 fn try_rename(beside: &Path) -> io::Result<()> {
     let id = std::process::id();
     let [from, to] = [format!("{id}0"), format!("{id}1")].map(|end| suffixed(beside, &end));
@@ -61,17 +62,17 @@ fn try_rename(beside: &Path) -> io::Result<()> {
     }
 }
 
-/// Why the lock could not be taken even if nobody holds it.
+/// Why the lock could not be acquired even if no process holds it.
 #[derive(Debug)]
 pub struct LockObstacle {
-    /// What stands in the way: the lock file, or a folder.
+    /// The obstacle: the lock file or a folder.
     pub path: PathBuf,
     /// The system's error.
     pub source: io::Error,
 }
 
 impl LockObstacle {
-    /// The error of a call that tries to take the lock.
+    /// Returns the error that a call would report.
     pub fn into_error(self, paths: &Paths) -> LockError {
         LockError::Io {
             path: paths.lock_file(),
@@ -80,7 +81,7 @@ impl LockObstacle {
     }
 }
 
-/// Returns why the lock could not be taken even if nobody holds it. `is_root` tells whether this user may do all that a call may.
+/// Returns why the lock could not be acquired even if no process holds it. `is_root` says whether this user has the permissions of a call.
 pub fn lock_obstacle(paths: &Paths, is_root: bool) -> Option<LockObstacle> {
     let (folder, file) = (paths.lock_folder(), paths.lock_file());
     let obstacle = |path: &Path, source| LockObstacle {
@@ -98,12 +99,12 @@ pub fn lock_obstacle(paths: &Paths, is_root: bool) -> Option<LockObstacle> {
     let append_only =
         || replace_refusal(opened).filter(|e| e.kind() != io::ErrorKind::ResourceBusy);
     let refusal = write_refusal(opened).or_else(append_only)?;
-    // A user who may not write there is not who calls the plugin.
+    // The runtime calls the plugin as root. A permission that another user lacks is no obstacle.
     let is_judged = is_root || refusal.kind() == io::ErrorKind::ReadOnlyFilesystem;
     is_judged.then(|| obstacle(opened, refusal))
 }
 
-/// The nearest folder above a path that exists.
+/// Returns the nearest existing folder above a path.
 fn existing_ancestor(path: &Path) -> &Path {
     path.parent().map_or(path, existing_ancestor_or_self)
 }
@@ -113,7 +114,7 @@ fn existing_ancestor_or_self(path: &Path) -> &Path {
     ancestors.find(|path| path.exists()).unwrap_or(path)
 }
 
-/// A path with a text behind its name.
+/// Appends a text to the name of a path.
 pub(super) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_save_is_tried_without_a_trace() {
+    fn check_save_leaves_no_files() {
         let folder = std::env::temp_dir().join(format!("obstacle-{}", std::process::id()));
         let state = folder.join("state.json");
         let names = || {
@@ -135,7 +136,7 @@ mod tests {
             names
         };
         check_save(&state, 10).unwrap();
-        assert!(!folder.exists(), "a folder that is missing is made later");
+        assert!(!folder.exists(), "the first call creates the folder");
         fs::create_dir(&folder).unwrap();
         fs::write(&state, "{}").unwrap();
         check_save(&state, 10).unwrap();

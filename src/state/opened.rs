@@ -4,25 +4,25 @@ use super::condition::Condition;
 use super::model::{Document, WriteStamp};
 use crate::ipam::Ipam;
 
-/// A state that was opened: its contents, and what they are worth.
+/// A state that was opened: its contents, and how far they can be relied on.
 #[derive(Debug, Default)]
 pub struct State {
-    /// What it contains.
+    /// Its contents.
     pub document: Box<Document>,
     /// What must be done before it can be relied on.
     pub condition: Condition,
-    /// Whether it differs from what the file has, or should have.
+    /// Whether it must be saved even if the call changes nothing, because the file or the record lacks it.
     pub must_save: bool,
-    /// How the state was lost, where the backup has restored it.
+    /// Why the state was lost, if the backup restored it.
     pub restored: Option<String>,
-    /// Why the file is no state, if so; it is kept aside when it is replaced.
+    /// Why the file is not a valid state, if so. The file is then kept under another name when it is replaced.
     pub corrupt: Option<String>,
-    /// The newest number of this boot that the record or the backup has, where the record does not prove the state.
+    /// The newest number of this boot in the record or the backup, if the record does not prove the state; 0 otherwise.
     pub seen: u64,
 }
 
 impl State {
-    /// Takes a document for worth what it was saved with.
+    /// Creates a state with the condition that its document was saved with.
     pub fn new(document: Box<Document>) -> State {
         State {
             condition: document.origin.condition(),
@@ -31,22 +31,22 @@ impl State {
         }
     }
 
-    /// Whether a newer version of this program wrote it.
+    /// Returns whether a newer version of this program wrote it.
     pub fn is_newer(&self) -> bool {
         matches!(self.condition, Condition::Newer { .. })
     }
 
-    /// Whether it has no pools.
+    /// Returns whether it has no pools.
     pub fn is_empty(&self) -> bool {
         self.document.is_empty()
     }
 
-    /// The addresses.
+    /// Returns the addresses.
     pub fn ipam(&self) -> &Ipam {
         self.document.ipam()
     }
 
-    /// The same, to be changed.
+    /// Returns the addresses, mutably.
     pub fn ipam_mut(&mut self) -> &mut Ipam {
         self.document.ipam_mut()
     }

@@ -2,15 +2,15 @@
 
 use super::condition::Condition;
 
-/// What our own key says of the save that a copy is from.
+/// What our own key says about the save that a copy is from.
 #[derive(Debug, Default)]
 pub enum Origin {
-    /// There is no key of ours: another program began the state.
+    /// The state has no key of ours. Another program created it.
     #[default]
     Foreign,
     /// Our key cannot be read, for this reason. Its facts are lost, the records are not.
     Unreadable(String),
-    /// An older version of this program saved it. The number of that save, if it was in this boot and knew of no loss.
+    /// An older version of this program saved it. The value is the number of that save, if it was in this boot and recorded no loss.
     Older(Option<u64>),
     /// This program saved it.
     Ours(Save),
@@ -30,9 +30,9 @@ pub enum Origin {
 pub struct Save {
     /// Its number: [`Ipam::generation`](crate::ipam::Ipam::generation).
     pub number: u64,
-    /// Its boot; `None` where that could not be read.
+    /// Its boot ID; `None` if it could not be read.
     pub boot_id: Option<String>,
-    /// What the state was worth when it was saved.
+    /// The condition of the state when it was saved.
     pub condition: Condition,
     /// Whether another program has saved since. The original keeps our key as it is.
     pub is_overtaken: bool,
@@ -41,7 +41,7 @@ pub struct Save {
 }
 
 impl Origin {
-    /// What the copy is worth by what it says itself.
+    /// Returns the condition that the copy itself states.
     pub fn condition(&self) -> Condition {
         match self {
             Origin::Ours(save) => save.condition.clone(),
@@ -50,7 +50,7 @@ impl Origin {
         }
     }
 
-    /// The save, if this program saved the copy.
+    /// Returns the save, if this program saved the copy.
     pub fn save(&self) -> Option<&Save> {
         match self {
             Origin::Ours(save) => Some(save),
@@ -58,17 +58,17 @@ impl Origin {
         }
     }
 
-    /// The number of that save.
+    /// Returns the number of that save.
     pub fn number(&self) -> Option<u64> {
         Some(self.save()?.number)
     }
 
-    /// Whether this program saved the copy last, and no other program has since.
+    /// Returns whether this program saved the copy last, and no other program has since.
     pub fn is_ours(&self) -> bool {
         self.save().is_some_and(|save| !save.is_overtaken)
     }
 
-    /// The boot of the save, if it is known.
+    /// Returns the boot of the save, if it is known.
     pub fn boot_id(&self) -> Option<&str> {
         match self {
             Origin::Ours(Save { boot_id, .. }) | Origin::Newer { boot_id, .. } => {

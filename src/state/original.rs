@@ -13,7 +13,7 @@ use crate::ipam::{Ipam, Pool, Record, Space, Subnet, are_in_order, by_text};
 /// The contents of `IPAM`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Original {
-    /// The version of the program that made the state; kept for ever.
+    /// The version of the program that created the state. It never changes.
     pub version: String,
     /// When it was last written, as text.
     pub time_stamp: String,
@@ -85,7 +85,7 @@ fn print_mask(mask: &Option<Box<[u8]>>, out: &mut Out, layout: Layout) {
         .print(out, layout);
 }
 
-/// Reads the map of addresses, each under its key, on top of what is there.
+/// Reads the map of addresses, each under its key, and adds it to the records.
 fn read_records(records: &mut Vec<Record>, json: &mut Cursor<'_>) -> Result<(), ParseError> {
     // A record takes about 100 bytes.
     const USUAL_LENGTH: usize = 100;
@@ -108,7 +108,7 @@ fn read_records(records: &mut Vec<Record>, json: &mut Cursor<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Sorts records, which mostly are sorted. Of a repeated key the last counts.
+/// Sorts records, which usually are sorted already. The last record of a repeated key counts.
 fn sort(records: &mut Vec<Record>) {
     if are_in_order(records.iter().map(|record| &record.key)) {
         return;

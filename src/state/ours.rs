@@ -1,5 +1,5 @@
-//! Our own key beside `IPAM`, for what the original does not store. The original keeps the key as it is when it writes, so its facts
-//! may be older than the records under `IPAM`, which are the authority on who holds what.
+//! Our own key beside `IPAM`, for what the original does not store. The original does not change the key when it writes. So its facts may
+//! be older than the records under `IPAM`. Those records decide who holds an address.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,26 +19,27 @@ use crate::ipam::{
 /// The key.
 pub(super) const KEY: &str = "azure-vnet-ipam";
 
-/// The format version of our key. Of a newer one only releases are written. After an older one the state is compared with the node.
+/// The format version of our key. Only releases are written to a state with a newer one. A state with an older one is compared with the
+/// node.
 pub const FORMAT: u64 = 4;
 
-/// The word for a state of another boot that is not compared with the node yet.
+/// The value of `pending` for a state of another boot that was not compared with the node yet.
 pub(super) const NEW_BOOT: &str = "newBoot";
 
-/// What stands before an address.
+/// The text before an address.
 pub(super) const ENTRY: &str = "\n\t\t\t\t\t\"";
 
-/// What stands between the address and the moment where that is all there is.
+/// The text between an address and the moment of its release, in an entry that has only the release.
 pub(super) const RELEASED: &str = "\": {\"released\": ";
-/// What stands between that and the path of the last holder's network namespace.
+/// The text between that moment and the path of the last holder's network namespace.
 const NETNS: &str = ", \"netns\": {\"path\": ";
-/// What stands before the numbers of that namespace.
+/// The texts before the numbers of that namespace.
 const DEV: &str = ", \"dev\": ";
 const INO: &str = ", \"ino\": ";
 const COOKIE: &str = ", \"cookie\": ";
 
 object! { exact lines
-    /// What stands under the key. `P` is what stands for the pools: [`PoolFacts`] to be read, [`PoolRecords`] to be printed.
+    /// The value of our key. `P` is the type of the pools: [`PoolFacts`] for reading, [`PoolRecords`] for printing.
     ///
     /// [`PoolRecords`]: super::ours::PoolRecords
     #[derive(Debug, Default)]
@@ -49,30 +50,30 @@ object! { exact lines
         /// `IPAM.TimeStamp` as this program last wrote it. Another value means that the original has written since.
         "timeStamp": time_stamp: Cow<'de, str>,
         "generation": generation: u64,
-        /// What must be done before the state can be relied on, in a word.
+        /// What must be done before the state can be relied on: `reconcile` or `newBoot`.
         "pending": pending: Option<Cow<'de, str>>,
         /// The loss of a state that could not be rebuilt yet.
         "lost": loss: Option<Loss>,
-        /// When the answer came that was merged last.
+        /// When the answer that was merged last arrived.
         "refreshed": refreshed: Option<u64>,
-        /// The source that gave it.
+        /// The source of that answer.
         "source": source: Option<Cow<'de, str>>,
         "quarantineUntil": quarantine_until: Option<u64>,
         "tombstones": tombstones: Vec<Tombstone>,
         "omitted": omitted: Vec<RawOmitted<'de>>,
-        /// By space and pool.
+        /// The facts about addresses, by space and pool.
         "records": pools: P,
     }
 }
 
-/// The loss of a state that no backup could make good.
+/// The loss of a state that no backup could restore.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loss {
     /// How it is known.
     pub why: String,
-    /// When it was first seen. Every ADD of that time is complete [`QUARANTINE`] later.
+    /// When it was first seen. Every ADD that ran then has ended [`QUARANTINE`] later.
     pub seen: Moment,
-    /// Whether nothing shows that there ever was a state. The node and the source can prove then that there was none.
+    /// Whether nothing shows that there ever was a state. The node and the source can then prove that there was none.
     pub may_be_fresh: bool,
 }
 
@@ -81,7 +82,7 @@ object! { exact line Loss {
     "seen": seen.0,
 } }
 
-/// The time after a loss within which an ADD may still configure an address of which no record is left.
+/// How long after a loss an ADD may still configure an address that no record has.
 pub const QUARANTINE: Duration = Duration::from_secs(30);
 
 object! { exact line Tombstone {
@@ -103,18 +104,18 @@ object! { exact line
 /// The entries of a pool.
 type AddressFacts<'de> = Vec<(IpAddr, Facts<'de>)>;
 
-/// What is read of the pools.
+/// The pools as they are read.
 #[derive(Debug, Default)]
 pub(super) struct PoolFacts<'de> {
-    /// The addresses. The most common entry, which tells nothing but when a free address was released and where its holder was, goes
-    /// into its record at once, as it was found; [`judge_moments`](super::apply::judge_moments) judges it.
+    /// The addresses. The most common entry has only the release of a free address and its last namespace. It is put into its record at
+    /// once. [`judge_moments`](super::apply::judge_moments) checks it later.
     pub ipam: Ipam,
     /// The other entries, by space and pool.
     pub facts: Vec<(String, String, AddressFacts<'de>)>,
 }
 
 object! { exact line
-    /// Of an address.
+    /// The facts about an address.
     #[derive(Debug, Default)]
     pub(super) struct Facts<'de> {
         ..holder: RawHolder<'de>,
@@ -153,10 +154,10 @@ object! { exact line
 }
 
 impl<P> Ours<'_, P> {
-    /// Checks what can be checked without the records.
+    /// Checks the format version and the number of the save.
     ///
     /// # Errors
-    /// What no program of ours has written.
+    /// No version of this program wrote such a key.
     pub fn check(&self) -> Result<(), ParseError> {
         if self.format != FORMAT {
             return Err(format!("format {} is unknown", self.format));
@@ -184,7 +185,7 @@ impl<'de> Read<'de> for PoolFacts<'de> {
     }
 }
 
-/// Reads the entries of a pool. Returns those that tell more than a release.
+/// Reads the entries of a pool. Returns those that have more than a release.
 fn read_pool<'de>(
     records: &mut [Record],
     json: &mut Cursor<'de>,
@@ -241,7 +242,7 @@ impl<'a> InOrder<'a> {
     }
 }
 
-/// Reads an entry that tells nothing but a release, if it is laid out as usual.
+/// Reads an entry that has only a release, in the usual layout. Returns `None` for any other entry.
 fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64, Option<NetNs>)> {
     json.literal(ENTRY).then_some(())?;
     let address = address_record::leading(json)?;
@@ -254,8 +255,8 @@ fn only_released(json: &mut Cursor<'_>) -> Option<(IpAddr, u64, Option<NetNs>)> 
     json.literal("}").then_some((address, at, last_netns))
 }
 
-/// Reads a network namespace from its path on, if it is laid out as usual. Member by member it took a sixth of the instructions of an
-/// ADD where all addresses were released in the last 30 s.
+/// Reads a network namespace in the usual layout, from its path on. Reading it member by member took a sixth of the instructions of an ADD,
+/// if all addresses were released in the last 30 s.
 fn usual_netns<'de>(json: &mut Cursor<'de>) -> Option<RawNetNs<'de>> {
     let path = json.string().ok()?;
     let mut number = |name| json.literal(name).then(|| json.unsigned().ok()).flatten();
@@ -283,7 +284,7 @@ fn print_usual_netns(out: &mut Out, netns: &NetNs) {
     out.byte(b'}');
 }
 
-/// The records of all pools, as far as there is something to say about them.
+/// The records of all pools. Those without facts are not printed.
 pub(super) struct PoolRecords<'a>(pub &'a BTreeMap<String, Space>);
 
 impl Print for PoolRecords<'_> {

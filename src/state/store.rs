@@ -17,16 +17,17 @@ const LIMIT: usize = 64 << 20;
 /// The mode of the state: only root reads it.
 pub const MODE: u32 = 0o600;
 
-/// Reads the state without the lock, as a call would find it. The record is read first: a state ahead of it is a call in progress.
+/// Reads the state without the lock, as a call would find it. The record is read first: a state that is newer comes from a call in
+/// progress.
 ///
 /// # Errors
-/// The state is there, but the system does not let it be read; or the backup, where it is needed.
+/// The state exists but cannot be read, or the backup is needed and cannot be read.
 pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<State, StoreError> {
     let lock = match files.read(StateFile::Lock, LOCK_TEXT_LIMIT, 0) {
         Ok(ReadOutcome::Read(text)) => LockText::parse(&text),
         Ok(ReadOutcome::Missing) => LockText::None,
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => LockText::None,
-        // Whatever it is, it is no record.
+        // Such a file is not a record.
         Ok(ReadOutcome::TooLarge) | Err(_) => LockText::Other,
     };
     let judge = Judge {
@@ -38,9 +39,9 @@ pub fn view(files: &dyn Files, boot_id: Option<&str>) -> Result<State, StoreErro
         Copy::Parsed(document) if judge.is_proved(&document) => Ok(judge.proved(document)),
         _ => {
             let backup = read_backup(files, boot_id)?;
-            // Again, as another call may have saved both since.
+            // The state is read again, because another call may have saved both since.
             let state = read_copy(files, StateFile::State, boot_id)?;
-            Ok(judge.settle(state, backup))
+            Ok(judge.decide(state, backup))
         }
     }
 }
@@ -78,7 +79,7 @@ fn read_copy(
     })
 }
 
-/// Reads the backup, without which nothing can be decided now.
+/// Reads the backup. Nothing can be decided if it cannot be read.
 fn read_backup(files: &dyn Files, boot_id: Option<&str>) -> Result<Copy, StoreError> {
     read_copy(files, StateFile::Backup, boot_id).map_err(|error| StoreError {
         outcome: SaveOutcome::NotDecided,
@@ -87,10 +88,10 @@ fn read_backup(files: &dyn Files, boot_id: Option<&str>) -> Result<Copy, StoreEr
 }
 
 impl Locked<'_> {
-    /// Reads the state. One that was `read` before, and not changed, is taken for it if nobody has saved since.
+    /// Reads the state. Reuses the state that was `read` before and not changed, if no call has saved since.
     ///
     /// # Errors
-    /// As [`view`]; or the record cannot be read.
+    /// The errors of [`view`], or the record cannot be read.
     pub fn open(
         &mut self,
         boot_id: Option<&str>,
@@ -119,7 +120,7 @@ impl Locked<'_> {
             }
             copy => {
                 self.is_proved = false;
-                judge.settle(copy, read_backup(self.files, boot_id)?)
+                judge.decide(copy, read_backup(self.files, boot_id)?)
             }
         };
         if let Some(why) = &state.restored {
@@ -138,7 +139,7 @@ impl Locked<'_> {
     /// Replaces the state, then the backup, and then the record in the lock file, which proves both.
     ///
     /// # Errors
-    /// The state cannot be written, or the old record, which no longer holds, cannot be replaced; or the lock was lost.
+    /// The state cannot be written, an outdated record cannot be replaced, or the lock was lost.
     pub fn commit(&mut self, state: &mut State, stamp: WriteStamp<'_>) -> Result<(), StoreError> {
         let newest_number = state.document.origin.number().max(Some(state.seen));
         let ipam = state.ipam_mut();
@@ -157,8 +158,8 @@ impl Locked<'_> {
         }
         let aside = state.corrupt.as_ref().map(|_| stamp.time);
         if state.is_newer() {
-            // Its key keeps its number, below that of any record of this save. Without a record, the newer version looks at the node,
-            // as after a save of the original.
+            // The newer version's key keeps its number, which is below the number of this save. Without a record, the newer version scans
+            // the node, as after a save of the original.
             self.clear_record()?;
             self.files.replace_state(&*self.lock, &text, aside)?;
             return self.check_lock();
@@ -168,7 +169,7 @@ impl Locked<'_> {
             return Ok(());
         }
         let backup = self.files.replace_backup(&*self.lock, &text);
-        // An unknown boot is that of the old record, as if nothing had rebooted.
+        // If the boot ID is unknown, the boot of the old record counts as this one.
         let old_boot_id = self.text.boot_id().map(str::to_owned);
         let record = match stamp.boot_id.or(old_boot_id.as_deref()) {
             Some(boot_id) => self.write_record(boot_id, number),
@@ -181,8 +182,7 @@ impl Locked<'_> {
             }
         }
         self.check_lock()?;
-        // A backup that was not written stays behind the new record, and so proves nothing. An old record that stays would prove what
-        // lacks this save.
+        // An old backup is older than the new record, so it is not used. An old record would prove a copy that lacks this save.
         if let Err(e) = record
             && self.text.number_in(stamp.boot_id).is_some()
         {

@@ -108,7 +108,7 @@ GUARDS = [
     ('what another program released is not held again',
      'An address that the original released stays held.',
      CONDITION,
-     '.filter(|older| !has_gone_on(older))', '.filter(|older| OFF || !has_gone_on(older))'),
+     '.filter(|older| !has_continued(older))', '.filter(|older| OFF || !has_continued(older))'),
     ('what is held brings its pool',
      'An address outside its subnets is free.',
      UNION,
@@ -324,5 +324,5 @@ GUARDS = [
     ('a GC keeps who can show no evidence',
      "An agent's address is allocated to a pod, as the runtime's list does not name agents.",
      RECLAIM,
-     'of_another || held.holder.is_kept ||', 'of_another || (!OFF && held.holder.is_kept) ||'),
+     'is_of_another_network || held.holder.is_kept ||', 'is_of_another_network || (!OFF && held.holder.is_kept) ||'),
 ]

@@ -33,8 +33,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Forgets links that no longer exist, and numbers that are no longer missing. Another
-    /// namespace may get such a number.
+    /// Forgets links that no longer exist, and numbers that are no longer missing. The kernel may
+    /// reuse such a number for another namespace.
     fn forget_ended(&mut self) {
         let mut numbers = mem::take(&mut self.numbers);
         numbers.retain(|number| self.is_missing(*number));
@@ -48,8 +48,9 @@ impl Scan<'_> {
 
     /// Visits the namespaces that are mounted in other mount namespaces.
     ///
-    /// A namespace that only a descriptor or a socket keeps is not searched for: any pod can open so many of them that the search takes
-    /// too long. Where such a namespace has a link to the host, or had one, [`Scan::missing`] reports it.
+    /// A namespace that only a descriptor or a socket keeps alive is not searched for. Any pod can
+    /// open so many of them that the search would take too long. If such a namespace has or had a
+    /// link to the host, [`Scan::missing`] reports it.
     pub(super) fn visit_other_mounts(&mut self) {
         let processes = self.processes();
         let user_namespace = |process: &Path| id(&process.join("ns/user")).ok();
@@ -83,12 +84,13 @@ impl Scan<'_> {
         }
     }
 
-    /// Returns the value that was read of a process, or `None` if reading failed.
+    /// Returns the value that was read from a process, or `None` if reading failed.
     ///
     /// Marks the scan as incomplete when the system fails or runs out of descriptors or memory. It
-    /// does so too when access is denied because this process lacks CAP_SYS_PTRACE. With that
-    /// capability, access is denied only to a process that a security module protects from
-    /// everyone. As it is protected from container runtimes too, it belongs to no pod.
+    /// also does so when access is denied because this process lacks CAP_SYS_PTRACE.
+    ///
+    /// With that capability, access is denied only to a process that a security module protects
+    /// from everyone. Container runtimes cannot access it either, so it belongs to no pod.
     fn note_failure<T>(&mut self, process: &Path, read: io::Result<T>) -> Option<T> {
         let error = match read {
             Ok(read) => return Some(read),
@@ -110,7 +112,7 @@ impl Scan<'_> {
     }
 
     /// Marks the scan as incomplete when one mount covers another in our mount namespace. No path
-    /// leads to a namespace whose mount is covered.
+    /// leads to the namespace of a covered mount.
     pub(super) fn reject_covered(&mut self, mounts: &[NetnsMount]) {
         let is_unseen = |mount: &&NetnsMount| !self.has_seen(mount.inode);
         let Some(mount) = mounts.iter().find(is_unseen) else {
@@ -130,7 +132,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Returns why there must be a namespace that was not found, if there is one.
+    /// Returns why the scan must have missed a namespace; `None` if nothing shows that it did.
     pub(super) fn missing(&self) -> Option<String> {
         let lacks_peer = |link: &&Link| link.peer_namespace.is_some_and(|n| self.is_missing(n));
         if let Some(Link { name, .. }) = self.links.iter().find(lacks_peer) {
@@ -155,8 +157,7 @@ impl Scan<'_> {
         if self.scanner.is_live(number) {
             return true;
         }
-        // Before Linux 4.20 the kernel answers this question for no number, not even for a known
-        // one.
+        // Before Linux 4.20 the kernel cannot answer this question, not even for a known number.
         let known = self.kernel.numbers.keys().next();
         let can_answer = known.is_some_and(|known| self.scanner.is_live(*known));
         !can_answer

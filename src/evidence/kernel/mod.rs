@@ -23,7 +23,7 @@ pub fn scan_namespaces(paths: &Paths, progress: &Progress) -> Kernel {
 /// Runs the scan in a thread of its own, because a thread cannot leave a namespace that it entered.
 ///
 /// # Errors
-/// Why the scan could not be started or finished.
+/// The scan cannot be started or finished.
 fn scan_in_thread(paths: &Paths, progress: &Progress) -> Result<Kernel, String> {
     let proc = paths.processes();
     let run = || match Scan::start(paths, &proc, progress) {

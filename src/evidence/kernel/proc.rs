@@ -81,7 +81,7 @@ pub(super) fn read_addresses(process: &Path) -> io::Result<BTreeSet<IpAddr>> {
     let mut found = parse_fib_trie(&read_list(&net.join("fib_trie"))?);
     match read_list(&net.join("if_inet6")) {
         Ok(if_inet6) => found.extend(parse_if_inet6(&if_inet6)),
-        // The file is missing where IPv6 is disabled.
+        // The file is missing if IPv6 is disabled.
         Err(e) if is_gone(&e) => {}
         Err(e) => return Err(e),
     }
@@ -126,7 +126,7 @@ pub(super) fn list_netns_mounts(mountinfo: &Path) -> io::Result<Vec<NetnsMount>>
     Ok(text.lines().filter_map(parse_netns_mount).collect())
 }
 
-/// Parses a line of mountinfo; `None` when it is not the mount of a network namespace.
+/// Parses a line of mountinfo. Returns `None` if it is not the mount of a network namespace.
 fn parse_netns_mount(line: &str) -> Option<NetnsMount> {
     let mut fields = line.split(' ').skip(3);
     let root = fields.next()?;
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_from_what_proc_shows() {
+    fn addresses_are_read_from_proc() {
         let text = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     +-- 10.1.0.0/16 2 0 2\n        |-- 10.1.0.0\n           /16 link UNICAST\n        |-- 10.1.0.5\n           /32 host LOCAL\n     |-- 10.1.255.255\n        /32 link BROADCAST\nLocal:\n     |-- 127.0.0.1\n        /32 host LOCAL\n";
         let found: Vec<_> = parse_fib_trie(text)
             .into_iter()

@@ -30,7 +30,7 @@ pub(super) struct Scan<'a> {
     /// to `kernel` at the end of the scan.
     inside: BTreeMap<(u64, u64), (Place, BTreeSet<IpAddr>)>,
     pub scanner: NetnsScanner,
-    /// The numbers that the host gives to other namespaces (netnsid), also for links that were
+    /// The host's numbers (netnsid) for other namespaces, including those of links that were
     /// removed.
     pub numbers: BTreeSet<u32>,
     pub links: Vec<Link>,
@@ -84,8 +84,8 @@ impl<'a> Scan<'a> {
         if let Some(why) = self.missing() {
             self.mark_incomplete(why);
         }
-        // Sorted by place, so that the result does not depend on inodes, and so that an address of
-        // both the host and another namespace counts as a pod's.
+        // Sorting by place makes the result independent of inodes. An address of both the host and
+        // another namespace then counts as a pod's.
         let inside: BTreeSet<_> = mem::take(&mut self.inside).into_values().collect();
         for (place, addresses) in inside {
             self.record_addresses(place, addresses);
@@ -167,14 +167,14 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Records the addresses of a process whose namespace may not be entered.
+    /// Records the addresses of a process with a namespace that may not be entered.
     fn read_process(&mut self, process: &Path) {
         match read_addresses(process) {
             Ok(addresses) => {
                 let place = process.join("net").display().to_string();
                 self.record_addresses(Place::Namespace(place), addresses);
             }
-            // A process that has ended holds no address.
+            // A process that has ended has no address.
             Err(e) if is_gone(&e) => {}
             Err(e) => {
                 let path = process.join("ns/net");
@@ -184,7 +184,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Visits the namespace at a path, unless it was visited before. A namespace that was removed
-    /// since it was listed holds no address; if another path leads to it, the scan visits that path
+    /// since it was listed has no address. If another path leads to it, the scan visits that path
     /// too.
     pub fn visit(&mut self, path: &Path, found_by: FoundBy) {
         if self.is_over_time() {
@@ -238,8 +238,8 @@ impl<'a> Scan<'a> {
         self.kernel
             .addresses_by_namespace
             .insert(id, global_addresses);
-        // Any user can make such a namespace. But only root can mount one in our mount namespace,
-        // and container runtimes mount those of pods with user namespaces.
+        // Any user can create such a namespace. Only root can mount one in our mount namespace, and
+        // container runtimes do so for pods with user namespaces.
         let is_of_user = inside.is_of_other_users && found_by == FoundBy::Process;
         if is_of_user {
             self.kernel.user_namespaces.insert(id);
@@ -283,9 +283,9 @@ impl<'a> Scan<'a> {
 /// How a namespace was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
-    /// By a mount.
+    /// Through a mount.
     Mount,
-    /// By a process.
+    /// Through a process.
     Process,
 }
 
