@@ -1,4 +1,4 @@
-//! A real kube-apiserver with etcd: the plugin asks it for the node's range, with a kubelet's certificate or a token.
+//! A real kube-apiserver with etcd. The plugin asks it for the node's range, with a kubelet's certificate or a token.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use crate::kubernetes::kubeconfig;
 /// The node of testdata/node.json.
 const SAVED: &str = "aks-nodepool1-31718369-vmss000000";
 
-/// The nodes with a certificate. Each test has its own nodes, because all tests share one server.
+/// The nodes with a certificate. All tests share one server, so each test has its own nodes.
 const NODES: [&str; 3] = [SAVED, "authz", "token"];
 
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
@@ -34,7 +34,7 @@ pub enum As<'a> {
     Nobody,
 }
 
-/// A running API server. It ends when its stdin is closed, so also when this process is killed.
+/// A running API server. It ends when its stdin is closed, so it also ends when this process is killed.
 pub struct ApiServer {
     pub folder: PathBuf,
     process: Option<Process>,
@@ -46,7 +46,7 @@ impl ApiServer {
     /// The server that all parallel tests share, because it takes seconds to start.
     fn shared() -> Arc<ApiServer> {
         static SHARED: Mutex<Weak<ApiServer>> = Mutex::new(Weak::new());
-        // The test that failed to start it has reported why.
+        // The test that failed to start the server has reported the reason.
         let mut shared = SHARED.lock().unwrap_or_else(|e| e.into_inner());
         shared.upgrade().unwrap_or_else(|| {
             let started = Arc::new(ApiServer::start(&NODES));
@@ -230,7 +230,7 @@ fn object(node: &str) -> String {
     format!("/api/v1/nodes/{node}")
 }
 
-/// An ADD of the IPv6 plugin with these extra keys of `ipam`.
+/// Runs an ADD of the IPv6 plugin with these additional keys of `ipam`.
 fn add(node: &Node, id: &str, more: Value) -> Outcome {
     let ipam = json!({ "environment": "ipv6NodeIpam" });
     node.call("ADD", id)
@@ -277,7 +277,8 @@ fn real_server_answers_like_a_cluster() {
     assert_eq!(fail(As::Kubelet("authz"), "authz"), unknown);
 }
 
-/// The node object without values that change each time. The server sorts managers by time, in seconds.
+/// Removes the values of a node object that differ in each run, and sorts the managed fields. The server sorts
+/// managers by time in whole seconds, so their order varies.
 fn without_volatile_fields(mut node: Value) -> Value {
     let metadata = &mut node["metadata"];
     for key in ["uid", "resourceVersion", "creationTimestamp"] {
@@ -298,7 +299,7 @@ fn saved_node_object_matches_the_real_server() {
     let saved = fs::read(package().join("testdata/node.json")).unwrap();
     let values: Value = serde_json::from_slice(&saved).unwrap();
     assert_eq!(values["metadata"]["name"], SAVED);
-    // The server added the other taint.
+    // The server adds the second taint to the node object.
     let registered = json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -327,7 +328,7 @@ fn saved_node_object_matches_the_real_server() {
         panic!("testdata/node.json is not what the server prints; that is in {actual:?}");
     }
     let node = server.join_node(SAVED);
-    // Host names may have capitals, node names have none.
+    // Host names may have upper-case letters, node names have none.
     node.put("/proc/sys/kernel/hostname", SAVED.to_uppercase());
     for (id, address) in [
         ("c1", "fd00:10:244:3::2/120"),
@@ -345,7 +346,8 @@ fn service_account_token_is_accepted() {
     server.register_node("token", &["fd00:10:244:4::/64", "10.244.4.0/24"]);
     let node = server.join_node("token");
     node.put("/proc/sys/kernel/hostname", "another\n");
-    // As installers of CNI plugins do. The server's URL has an address; its certificate has a name.
+    // Installers of CNI plugins write such a kubeconfig. The server's URL has an IP address; its certificate has a
+    // name.
     let kubeconfig = kubeconfig(
         &json!({ "server": server.url, "certificate-authority": CA, "tls-server-name": "kubernetes.default.svc" }),
         &json!({ "tokenFile": TOKEN }),

@@ -1,4 +1,4 @@
-//! The backup. While the record proves it, a lost state delays no pod, and no address is allocated twice.
+//! The backup. A lost state that the backup can replace delays no pod, and no address is allocated twice.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,8 @@ fn crowd_on_a_real_node_survives_repeated_state_deletion() {
     }
 }
 
-/// 200 parallel ADDs and their DELs. None is refused, no address is granted twice, and no other address changes.
+/// Runs 200 parallel ADDs and their DELs. No call is refused, no address is allocated twice, and no other address
+/// changes.
 fn crowd_under_deletions(node: &Node) {
     node.add("c0").success();
     let running: Vec<_> = (1..200)
@@ -45,7 +46,7 @@ fn crowd_under_deletions(node: &Node) {
         let earlier = given.insert(address.clone(), format!("c{}", n + 1));
         assert_eq!(earlier, None, "{address} is given twice");
     }
-    // Only now: after a deletion the state is empty until a call has rebuilt it.
+    // Read this last: after a deletion the state is empty until a call has rebuilt it.
     let held = node.held();
     for (address, id) in &given {
         assert_eq!(held.get(address), Some(id), "{address}");

@@ -5,13 +5,13 @@ use serde_json::{Map, Value, json};
 
 use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, conf, xml, xml_of};
 
-/// Runs a call, which is killed after 10 s of processor time: far more than any of these takes, and far less than quadratic work. How
-/// busy the machine is makes no difference.
+/// Runs a call, which is killed after 10 s of processor time. That is far more than a call needs, and far less than
+/// quadratic work. Other load on the machine does not count.
 fn run_soon(call: Call) -> Outcome {
     call.run_in_shell(r#"ulimit -t 10; exec "$0" "$@""#)
 }
 
-/// A wire server answer with `count` subnets of one address each.
+/// A wire server's answer with `count` subnets of one address each.
 fn many_subnets(count: u32) -> String {
     let subnet = |n: u32| {
         let (a, b) = (n >> 8, n & 0xff);
@@ -25,7 +25,7 @@ fn many_subnets(count: u32) -> String {
     )
 }
 
-/// The state of the original with these pools, of which each has a subnet, and addresses with their holders.
+/// A state of the original with these pools. Each pool is a subnet and its addresses with their holders.
 fn state_of_the_original(pools: impl Iterator<Item = (String, Vec<(String, String)>)>) -> String {
     let record = |(address, id): (String, String)| {
         let record = json!({ "ID": id, "Addr": address, "InUse": !id.is_empty() });
@@ -49,7 +49,7 @@ fn state_of_the_original(pools: impl Iterator<Item = (String, Vec<(String, Strin
     .to_string()
 }
 
-/// The same with one pool: 10.224.0.4 is free, and `count` addresses from 10.224.0.5 on are held.
+/// A state of the original with one pool. 10.224.0.4 is free, and `count` addresses from 10.224.0.5 on are held.
 pub fn state_with_holders(count: u32) -> String {
     let held = (0..count).map(|n| (address(n), format!("pod-{n}")));
     let free = ("10.224.0.4".to_owned(), String::new());
@@ -84,7 +84,7 @@ fn add_time_is_linear_in_the_number_of_subnets() {
     assert_eq!(run_soon(check).exit, Some(1));
 }
 
-/// The same list as the file of Azure Stack.
+/// A list of these addresses in the file format of Azure Stack.
 fn interfaces_file(count: u32) -> String {
     let subnet = |n: u32| {
         let (a, b) = (n >> 8, n & 0xff);
@@ -160,7 +160,7 @@ fn every_source_refuses_oversized_answers() {
 fn file_size_limit_kills_no_call() {
     let (node, _wire) = Node::with_wire("fsize", Reply::Xml(xml(5..30)));
     node.add("c1").success();
-    // In blocks of 512 bytes: zero, smaller than the state, larger than the state.
+    // Limits in blocks of 512 bytes: zero, smaller than the state, larger than the state.
     for blocks in [0, 1, 64] {
         // A full log, and events of many earlier calls.
         let line = "2026/11/20 21:09:39 [1] [ipam] text\n";
@@ -218,7 +218,7 @@ fn log_and_error_of_a_call_are_bounded() {
         "{text}"
     );
     assert!(text.contains("ADD done in"), "{text}");
-    // One long word instead of many short ones.
+    // One long word has the same effect as many short ones.
     let long = "x".repeat(3 << 20);
     for answer in [
         format!("<{long}/>"),
@@ -280,7 +280,7 @@ fn implausible_numbers_in_the_state_are_treated_as_damage() {
                 continue;
             }
             node.run_command(["show"]).success();
-            // Nothing on this node confirms a holder.
+            // Nothing on this node shows that a holder is alive.
             match pointer {
                 "/generation" | "/quarantineUntil" => {
                     node.add("c3").success();
@@ -295,7 +295,7 @@ fn implausible_numbers_in_the_state_are_treated_as_damage() {
                 .run()
                 .assert_no_output();
             node.del("c1").assert_no_output();
-            // An address that was just released, or has an endless cooldown, becomes free.
+            // By then a released address is free, even if its recorded cooldown was endless.
             node.advance_clock(400);
             node.add("early").success();
             let pool: Vec<String> = node.held().into_values().collect();
@@ -351,7 +351,7 @@ fn implausible_numbers_in_other_files_are_treated_as_damage() {
 fn first_reconcile_after_the_original_takes_linear_time() {
     let node = Node::new("takeover");
     node.put("/var/run/azure-vnet-ipam.json", state_with_holders(65_000));
-    // Results of other plugins list addresses too.
+    // The results of other plugins list addresses too.
     let others: Vec<String> = (0..100).map(|n| format!("10.9.9.{n}")).collect();
     for n in 0..10_000 {
         let own = address(n);
@@ -371,7 +371,7 @@ fn backup_restores_a_large_state_in_time() {
     let (node, _wire) = Node::with_wire("holders", Reply::Xml(xml(4..last)));
     node.put("/var/run/azure-vnet-ipam.json", state_with_holders(HELD));
     node.add("c1").success();
-    // The original used the state a moment before.
+    // The original has used the state a moment before.
     node.advance_clock(40);
     std::fs::remove_file(node.state_path()).unwrap();
     let add = run_soon(node.call("ADD", "c1"));

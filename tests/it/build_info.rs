@@ -1,8 +1,8 @@
-//! What the executable says about its own build: in `--version`, in `version` and in the metrics.
+//! What the executable reports about its own build: in `--version`, in `version` and in the metrics.
 
 use crate::harness::Node;
 
-/// The four texts that tell builds apart.
+/// The four texts that identify a build.
 fn build(node: &Node) -> [String; 4] {
     let report = node.run_line("version -o json").success().json();
     let text = |key: &str| report[key].as_str().unwrap().to_owned();

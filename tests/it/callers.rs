@@ -1,4 +1,4 @@
-//! Real callers: cnitool and the reference plugin ptp, with the conflists that we ship.
+//! Real callers, cnitool and the reference plugin ptp, with the shipped conflists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -41,11 +41,11 @@ fn every_example_conflist_works() {
                 continue;
             }
             calls += 1;
-            // These need more than an IPv4 wire server: see dual_stack.
+            // These need more than an IPv4 wire server; `dual_stack` tests them.
             if !plugin["ipam"]["families"].is_null() {
                 continue;
             }
-            // The configuration that a main plugin passes on: its own, with name and version of the list.
+            // A main plugin passes on its own configuration, with the name and version of the list.
             let mut conf = plugin.clone();
             conf["name"] = conflist["name"].clone();
             conf["cniVersion"] = conflist["cniVersion"].clone();
@@ -66,34 +66,34 @@ fn every_example_conflist_works() {
     assert!(expected.iter().all(|e| names.contains(*e)), "{names:?}");
 }
 
-/// The calls of cilium-cni v1.18.2, which needs its agent to run, as its cmd/cmd.go makes them: each has the whole configuration of the
-/// call that the runtime made. CHECK is never passed on.
+/// The calls of cilium-cni v1.18.2 as its cmd/cmd.go makes them; the program itself needs its agent. Each call has
+/// the whole configuration of the runtime's call. Cilium does not pass CHECK on.
 #[test]
 fn cilium_delegates_add_del_and_status() {
     let (_, conflist) = examples().into_iter().find(|e| e.0 == "cilium").unwrap();
     let mut conf = conflist["plugins"][0].clone();
     conf["name"] = conflist["name"].clone();
-    // The first that has STATUS.
+    // This is the first version that has STATUS.
     conf["cniVersion"] = "1.1.0".into();
     let (node, wire) = Node::with_wire("cilium", Reply::Xml(xml([5, 6])));
     let call = |command: &str, conf: &Value| node.call(command, "c1").stdin(conf.to_string()).run();
     call("STATUS", &conf).assert_no_output();
     let add = call("ADD", &conf);
-    // It reads both, and no interfaces.
+    // Cilium reads the address and the gateway, and no interfaces.
     assert_eq!(add.address(), "10.224.0.5");
     assert_eq!(add.json()["ips"][0]["gateway"], "10.224.0.1");
     assert_eq!(add.json()["interfaces"], Value::Null);
-    // When the endpoint cannot be made, nothing has a result yet.
+    // When Cilium cannot create the endpoint, its DEL has no previous result.
     call("DEL", &conf).assert_no_output();
     assert!(node.held().is_empty());
     let mut again = conf.clone();
     again["prevResult"] = call("ADD", &conf).json();
-    // The runtime's DEL repeats it, and comes again.
+    // Cilium passes the runtime's DEL on, and a runtime may repeat it.
     for _ in 0..2 {
         call("DEL", &again).assert_no_output();
         assert!(node.held().is_empty());
     }
-    // The agent is told why no pod can start.
+    // STATUS reports to the agent why no pod can start.
     let (fresh, _none) = Node::with_wire("cilium", Reply::Status(500, String::new()));
     drop(wire);
     let status = fresh.call("STATUS", "").stdin(conf.to_string()).run();
@@ -107,10 +107,10 @@ pub fn tool(name: &str) -> PathBuf {
     let folders = format!("{home}/go/bin:/usr/local/go/bin:/opt/cni/bin:/usr/lib/cni:{path}");
     let mut places = folders.split(':').map(|f| Path::new(f).join(name));
     let found = places.find(|place| place.exists());
-    found.unwrap_or_else(|| panic!("{name} is not installed; .ci/run tells how"))
+    found.unwrap_or_else(|| panic!("{name} is not installed; .ci/run shows how"))
 }
 
-/// A command that runs with the boot clock `seconds` ahead.
+/// Returns a command that runs with the boot clock `seconds` ahead.
 pub fn later(seconds: u64, program: &Path) -> Command {
     // The offset is relative to the machine's clock, even in a nested time namespace.
     let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap();
@@ -125,8 +125,9 @@ pub fn later(seconds: u64, program: &Path) -> Command {
     command
 }
 
-/// A whole node in private namespaces: built-in paths, the wire server on its real address, a folder of plugins and one of
-/// conflists. Other plugins need a /proc with all processes, so each test uses addresses that nobody else has.
+/// A complete node in private namespaces: built-in paths, the wire server on its real address, a folder of plugins
+/// and one of conflists. Other plugins need a /proc with all processes, so each test uses addresses that no other
+/// process has.
 pub struct Host {
     pub folder: PathBuf,
     pub wire: WireServer,
@@ -134,8 +135,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Creates a host whose pods get these IPv4 addresses of a private subnet. Must be called in private mount and network
-    /// namespaces.
+    /// Creates a host whose pods get these IPv4 addresses of a private subnet. Must be called in private mount and
+    /// network namespaces.
     pub fn new(last: impl IntoIterator<Item = u16>) -> Host {
         let subnets = OwnSubnets::claim();
         let xml = xml_of(subnets.ipv4, last);
@@ -148,7 +149,7 @@ impl Host {
         sh(
             "ip link add eth0 address 7c:1e:52:f9:f3:c4 type veth peer name peer0 && ip link set eth0 up && ip link set peer0 up",
         );
-        // A killed test leaves its own, and in a PID namespace its number comes again.
+        // A killed test leaves its folder behind, and in a PID namespace the same process ID comes again.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("net.d")).unwrap();
         install(&folder.join("bin/azure-vnet-ipam"));
@@ -170,12 +171,12 @@ impl Host {
         self.cnitool_later(0, command, network, pod)
     }
 
-    /// The same, with the boot clock `seconds` ahead.
+    /// Runs cnitool with the boot clock `seconds` ahead.
     pub fn cnitool_later(&self, seconds: u64, command: &str, network: &str, pod: &str) -> Output {
         output(&mut self.command(seconds, command, network, pod))
     }
 
-    /// The call of cnitool, with the boot clock `seconds` ahead.
+    /// The command that runs cnitool with the boot clock `seconds` ahead.
     fn command(&self, seconds: u64, command: &str, network: &str, pod: &str) -> Command {
         let mut cnitool = later(seconds, &tool("cnitool"));
         cnitool
@@ -185,13 +186,13 @@ impl Host {
         cnitool
     }
 
-    /// Runs a verb that must succeed, and print nothing unless it is ADD.
+    /// Runs a verb that must succeed. Only ADD may print something.
     fn verb(&self, command: &str, network: &str, pod: &str) {
         let output = self.cnitool(command, network, pod);
         assert!(output.status.success(), "{command}: {output:?}");
     }
 
-    /// The message of a call that must fail.
+    /// Returns the message of a call that must fail.
     fn failure(&self, output: Output) -> String {
         assert!(!output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap() + &String::from_utf8(output.stdout).unwrap()
@@ -213,7 +214,7 @@ impl Host {
         sh(&format!("ip netns del {pod}"));
     }
 
-    /// The addresses that are held. Empty without a state.
+    /// The held addresses. Empty without a state.
     pub fn held(&self) -> Vec<String> {
         let Ok(text) = fs::read("/run/azure-vnet-ipam.json") else {
             return Vec::new();
@@ -243,7 +244,7 @@ fn cnitool_runs_every_verb_without_main_plugin() {
         host.add(NET, pod);
         host.verb("check", NET, pod);
     }
-    // This client clears libcni's cache and then sends a GC without a list, which frees nothing.
+    // cnitool clears libcni's cache and then sends a GC without a list, which frees nothing.
     fs::remove_file(cache_entry_path(NET, "pod1")).unwrap();
     let no_list = host.failure(host.cnitool_later(100, "gc", NET, "none"));
     assert!(
@@ -261,7 +262,7 @@ fn cnitool_runs_every_verb_without_main_plugin() {
     // Young records are kept.
     gc(0, "null").assert_no_output();
     assert_eq!(host.held().len(), 1);
-    // The pod still has its address, although the runtime does not list it.
+    // The pod still has its address, although the runtime does not list the pod.
     sh(&format!("ip -n pod1 addr add {one}/24 dev lo"));
     assert_eq!(host.add(NET, "pod3"), host.subnets.ipv4(7));
     fs::remove_file(cache_entry_path(NET, "pod3")).unwrap();
@@ -302,14 +303,14 @@ fn cache_entry_path(network: &str, pod: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("libcni does not remember {pod}"))
 }
 
-/// ptp does not implement GC yet.
+/// Tests every verb but GC, which ptp does not implement yet.
 #[test]
 #[ignore = "needs root, iproute2, cnitool and the plugin ptp"]
 fn every_verb_works_through_a_main_plugin() {
     only_in!(in_private_namespaces);
     let network = "azure-ptp";
     let mut host = Host::new([5, 6]);
-    // Older versions have no STATUS and GC.
+    // Older CNI versions have no STATUS and no GC.
     let path = host.folder.join("net.d/ptp.conflist");
     let conflist = fs::read_to_string(&path).unwrap();
     fs::write(&path, conflist.replace("1.0.0", "1.1.0")).unwrap();
@@ -352,7 +353,7 @@ fn every_verb_works_through_a_main_plugin() {
     assert!(broken.contains("ADDs cannot be served"), "{broken}");
 }
 
-/// Multus with its networks in the configuration, so that it asks no API for them.
+/// Multus reads its networks from the configuration, so it needs no API server.
 #[test]
 #[ignore = "needs root, iproute2, cnitool, Multus and the plugins ptp and bridge"]
 fn multus_gets_an_address_in_each_network_of_a_pod() {
@@ -375,7 +376,7 @@ fn multus_gets_an_address_in_each_network_of_a_pod() {
         assert!(shown.contains(&format!(" {address}/24 ")), "{shown}");
     }
     host.verb("check", "multus", "pod");
-    // Multus keeps libcni's cache elsewhere: only the node shows who has them.
+    // Multus keeps libcni's cache in another folder, so only the kernel shows who has the addresses.
     sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.backup && ip netns add other");
     host.failure(host.cnitool("add", "azure-ipam", "other"));
     assert_eq!(host.held(), held);
@@ -383,7 +384,7 @@ fn multus_gets_an_address_in_each_network_of_a_pod() {
     assert!(host.held().is_empty());
 }
 
-/// As Multus does for a pod that asks for an address in one of its networks.
+/// Requests an address in another network, as Multus does for a pod.
 #[test]
 #[ignore = "needs root, iproute2, cnitool and the plugins ptp and bridge"]
 fn pod_gets_the_address_that_it_asks_for_in_another_network() {
@@ -416,7 +417,7 @@ fn pod_gets_the_address_that_it_asks_for_in_another_network() {
     assert!(host.held().is_empty());
 }
 
-/// The other plugins of the reference set that ask for addresses, and those that are chained behind one.
+/// The other reference plugins that ask for addresses, and the plugins that are chained behind one.
 #[test]
 #[ignore = "needs root, iproute2, cnitool, a kernel with macvlan and the like, and the reference plugins"]
 fn other_main_plugins_get_addresses() {
@@ -432,7 +433,8 @@ fn other_main_plugins_get_addresses() {
             { "type": "tuning", "mtu": 1400, "sysctl": { "net.ipv4.conf.IFNAME.arp_filter": "1" } },
             { "type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 1_000_000 },
         ]),
-        // A link cannot have both; by now the namespace of macvlan's pod is gone.
+        // An interface cannot have macvlan and ipvlan links at the same time. The namespace of macvlan's pod is gone
+        // by now.
         json!([{ "type": "ipvlan", "master": "eth0", "ipam": ipam }]),
     ] {
         let name = plugins[0]["type"].as_str().unwrap().to_owned();
@@ -451,7 +453,7 @@ fn other_main_plugins_get_addresses() {
         let shown = sh(&format!("ip -n {name} -o addr show dev eth0"));
         assert!(shown.contains(&format!(" {address}/")), "{name}: {shown}");
         host.verb("check", &name, &name);
-        // Only the node shows who has it.
+        // Only the kernel shows who has the address.
         sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.backup");
         sh(&format!("ip netns add {name}-2"));
         host.failure(host.cnitool("add", "azure-ipam", &format!("{name}-2")));

@@ -19,7 +19,7 @@ const OTHER_INTERFACE: &str =
 /// A healthy node with one pod.
 fn healthy(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml([5, 6, 7])));
-    // Keys in any case, and those of the main plugins.
+    // The conflists have keys in any case, and keys of the main plugins.
     let ours = json!({ "type": "azure-vnet-ipam", "Exclude": [], "mode": [], "podCIDR": [] });
     let conflist = json!({
         "cniVersion": "1.0.0", "name": "azure",
@@ -45,7 +45,7 @@ fn findings(node: &Node) -> Vec<Value> {
     let findings = report["findings"].as_array().unwrap().clone();
     let is_problem =
         |finding: &Value| finding["severity"] == "error" || finding["severity"] == "warning";
-    // The processes of a node in a folder cannot be seen.
+    // In a folder, the processes of the node cannot be seen.
     let status = if findings.iter().any(is_problem) {
         1
     } else {
@@ -55,8 +55,8 @@ fn findings(node: &Node) -> Vec<Value> {
     findings
 }
 
-/// Checks for one finding, such as `lock error: is not a file -> move it away`: its kind and severity, words of its text, and words
-/// of its remedy or commands.
+/// Checks that one finding matches a line such as `lock error: is not a file -> move it away`. The line has the kind
+/// and the severity, words of the text, and words of the remedy or commands.
 #[track_caller]
 fn assert_finding(node: &Node, wanted: &str) {
     let (head, words) = wanted.split_once(": ").unwrap();
@@ -78,7 +78,7 @@ fn assert_finding(node: &Node, wanted: &str) {
 fn healthy_node_is_ok_and_left_untouched() {
     let (node, _wire) = healthy("check");
     let before = (node.state_bytes(), node.log(), node.leftover_files());
-    // It does not wait for the lock.
+    // `check` must not wait for the lock.
     let _lock = node.hold_lock();
     let outcome = run(&node, &["check", "--all"]);
     assert_eq!(outcome.exit, Some(2), "{outcome:?}");
@@ -116,9 +116,9 @@ fn multus_may_lead_to_this_plugin() {
     let (node, _wire) = healthy("check");
     let ours = fs::read_to_string(node.path(CONFLIST)).unwrap();
     let name = CONFLIST.rsplit('/').next().unwrap();
-    let told = || {
-        let told = findings(&node).into_iter();
-        told.filter(|finding| finding["kind"] == "conflist")
+    let severities = || {
+        let all = findings(&node).into_iter();
+        all.filter(|finding| finding["kind"] == "conflist")
             .map(|finding| finding["severity"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
@@ -127,22 +127,22 @@ fn multus_may_lead_to_this_plugin() {
         node.put("/etc/cni/net.d/00-multus.conf", conf);
     };
     put(&format!(r#""clusterNetwork":"/host/etc/cni/net.d/{name}""#));
-    assert_eq!(told(), ["ok"]);
+    assert_eq!(severities(), ["ok"]);
     put(r#""clusterNetwork":"other""#);
-    assert_eq!(told(), ["warning", "ok"]);
+    assert_eq!(severities(), ["warning", "ok"]);
     put(&format!(r#""delegates":[{ours}]"#));
-    assert_eq!(told(), ["ok", "ok"]);
+    assert_eq!(severities(), ["ok", "ok"]);
     fs::remove_file(node.path(CONFLIST)).unwrap();
-    assert_eq!(told(), ["ok"]);
+    assert_eq!(severities(), ["ok"]);
     put(r#""delegates":[1]"#);
-    assert_eq!(told(), ["error"]);
+    assert_eq!(severities(), ["error"]);
 }
 
-/// What `broken_nodes.rs` does not show.
+/// Findings that `broken_nodes.rs` does not cover.
 #[test]
-fn small_trouble_is_reported() {
+fn minor_problems_are_reported() {
     let (node, mut wire) = healthy("check");
-    // Long after everything that started with the machine.
+    // By now, everything that started with the machine is old.
     node.advance_clock(3600);
     for wanted in [
         "log ok:  KiB",
@@ -154,7 +154,7 @@ fn small_trouble_is_reported() {
         assert_finding(&node, wanted);
     }
     let conflist = fs::read_to_string(node.path(CONFLIST)).unwrap();
-    // A row is a file and its content, and what is found with it.
+    // A row is a file, its content, and the expected finding.
     for (file, content, wanted) in [
         ("/proc/locks", "", "lock ok: nobody holds it"),
         (
@@ -201,7 +201,7 @@ fn small_trouble_is_reported() {
             "source warning: the source lists -> correct what the source lists",
         ),
         (
-            // Beside an interface that the node does not have.
+            // The node does not have the additional interface.
             xml([]).replace("</Interfaces>", OTHER_INTERFACE),
             "interface error: lists no address for pods -> assign secondary",
         ),
@@ -217,7 +217,7 @@ fn small_trouble_is_reported() {
     fs::remove_file(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     fs::create_dir(node.path("/var/log/azure-vnet-ipam.log")).unwrap();
     assert_finding(&node, "log warning: is not a file -> mv ");
-    // Without backup and record, only the key is lost.
+    // Without backup and record, only the missing key is reported.
     node.remove_backup();
     fs::remove_file(node.lock_path()).unwrap();
     let mut state = node.state();

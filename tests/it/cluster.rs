@@ -1,5 +1,5 @@
-//! What is shipped for clusters: the DaemonSet, the alerts, the dashboard and the check of a fleet name what exists, and do
-//! what their page says.
+//! The files that are shipped for clusters: the DaemonSet, the alerts, the dashboard and the fleet check. Everything
+//! that they name exists, and they do what their page says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::harness::wait::wait_until;
 use crate::harness::{Node, Reply, SUBNET, conf, install, package, run, xml};
 
-/// Where the links of the alerts lead.
+/// The page that the alerts link to.
 const RUNBOOK: &str = ".github/RUNBOOK.md";
 
 fn folder() -> PathBuf {
@@ -22,7 +22,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(folder().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// The labels of every metric, as a node prints them on which everything happened.
+/// The labels of every metric, from a node on which every metric has a value.
 fn metrics_with_labels() -> BTreeMap<String, BTreeSet<String>> {
     let (node, _wire) = Node::with_wire("cluster-metrics", Reply::Xml(xml(5..15)));
     node.add("c1").success();
@@ -40,15 +40,15 @@ fn metrics_with_labels() -> BTreeMap<String, BTreeSet<String>> {
     metrics
 }
 
-/// The words of a list of labels that a comparison follows.
+/// The label names in a list of labels with comparisons.
 fn label_names(labels: &str) -> Vec<&str> {
     let outside = labels.split('"').step_by(2);
     let names = outside.map(|part| part.trim_matches(|c: char| !c.is_alphanumeric() && c != '_'));
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// Runs the loop with these arguments until the first check is in its file, whose contents it returns. The file is in the
-/// folder of the node.
+/// Runs the loop with these arguments until the first check is in its output file. Returns the content of that file,
+/// which is in the folder of the node.
 fn run_loop(node: &Node, args: &[&str]) -> String {
     node.put("/collected/x", "");
     let file = node.path("/collected/ipam.prom");
@@ -84,7 +84,7 @@ fn selectors(expression: &str) -> Vec<(String, Vec<String>)> {
     selectors.collect()
 }
 
-/// The labels that an expression groups by, and those that its legend names.
+/// The labels that an expression groups by, and the labels in its legend.
 fn grouped_labels(expression: &str) -> Vec<String> {
     let groups = expression.split(" by (").skip(1);
     let groups = groups.filter_map(|rest| rest.split_once(')'));
@@ -115,7 +115,7 @@ fn assert_selects_what_exists(
     }
 }
 
-/// The labels that a text with `{{...}}` names.
+/// The label names in the `{{...}}` parts of a text.
 fn labels_of_text(text: &str) -> Vec<String> {
     let parts = text.split("{{").skip(1);
     let parts = parts.filter_map(|rest| rest.split_once("}}"));
@@ -133,7 +133,7 @@ fn dashboard_shows_metrics_that_exist() {
         for target in panel["targets"].as_array().unwrap() {
             let expression = target["expr"].as_str().unwrap();
             let legend = labels_of_text(target["legendFormat"].as_str().unwrap());
-            // A sum over everything has no labels, and a fixed legend.
+            // A sum over all nodes has no labels, and its legend is fixed.
             let of_everything = expression.starts_with("sum(") || expression.starts_with("count(");
             let legend = if of_everything { Vec::new() } else { legend };
             assert_selects_what_exists(expression, &legend, &metrics);
@@ -148,7 +148,7 @@ fn dashboard_shows_metrics_that_exist() {
     }
 }
 
-/// n1 is a node, n2 does not answer, and n3 has no pod.
+/// n1 is a node in use, n2 does not answer, and n3 has no pod.
 #[test]
 fn fleet_check_covers_both_names_of_every_node() {
     let (node, _wire) = Node::with_wire("cluster-fleet", Reply::Xml(xml(5..15)));
@@ -174,7 +174,7 @@ fn fleet_check_covers_both_names_of_every_node() {
     };
     let others = "n2: azure-vnet-ipamv6: not checked: no \"route\"\nn2: not checked: no \"route\"\n\
         n3: not checked: it has no pod of the DaemonSet\n3 of 3 nodes in trouble\n";
-    // The folder of a node shows no network namespaces.
+    // In a folder, no network namespaces of the node can be seen.
     let unseen = "n1: Nothing wrong was found in what could be checked; new pods get addresses.\n";
     let outcome = fleet_check(&[]);
     assert_eq!(outcome.stdout, format!("{unseen}{others}"));
@@ -185,7 +185,7 @@ fn fleet_check_covers_both_names_of_every_node() {
     let unused = "Nothing is wrong; azure-vnet-ipamv6 is not in use.";
     assert_eq!(report[1]["check"]["summary"], unused);
     assert_eq!(report[2]["error"], "not checked: no \"route\"");
-    // A roll-out that has come as far as one node.
+    // A selector limits the check, for a rollout that has reached one node.
     let selected = format!("{unseen}1 of 1 nodes in trouble\n");
     for args in [&["-l", "pool=a"][..], &["--selector", "pool=a"]] {
         assert_eq!(fleet_check(args).stdout, selected, "{args:?}");
@@ -197,12 +197,12 @@ fn fleet_check_covers_both_names_of_every_node() {
         assert_eq!(outcome.exit, Some(2), "{args:?}: {outcome:?}");
         assert!(outcome.stdout.is_empty(), "{args:?}: {outcome:?}");
     }
-    // A state is enough to be in use.
+    // A state file is enough for a name to count as in use.
     node.put("/var/run/azure-vnet-ipamv6.json", "{");
     let outcome = fleet_check(&[]);
-    let told = "\nn1: azure-vnet-ipamv6: 1 ";
+    let line = "\nn1: azure-vnet-ipamv6: 1 ";
     assert!(
-        format!("\n{}", outcome.stdout).contains(told),
+        format!("\n{}", outcome.stdout).contains(line),
         "{outcome:?}"
     );
 }
@@ -234,7 +234,7 @@ mod yaml {
         yaml_serde::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// The values of a list of objects by their names.
+    /// The values of a list of objects by the names of the objects.
     fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
         let list = list.as_array().unwrap().iter();
         list.map(|item| (item["name"].as_str().unwrap(), item))
@@ -294,7 +294,7 @@ mod yaml {
         let main = by_name(&pod["containers"]);
         assert_eq!((init.len(), main.len()), (1, 1));
         let (install, node_loop) = (init["install"], main["node-loop"]);
-        // One place has the image, and the nodes to begin with.
+        // Only the kustomization has the image, and the nodes of the first rollout.
         let kustomization = documents("kustomization.yaml");
         let image = &kustomization["images"][0];
         for container in [install, node_loop] {
@@ -332,7 +332,7 @@ mod yaml {
             let mut words = args.iter().chain(&probe);
             words.find_map(|arg| arg.strip_prefix(option)).unwrap()
         };
-        // The probe judges the file of the loop by the intervals of the loop.
+        // The probe must use the output file and the intervals of the loop.
         for option in ["--output=", "--interval="] {
             let [loops, probes] = [&args, &probe].map(|words| {
                 let mut found = words.iter().filter(|word| word.starts_with(option));
@@ -350,12 +350,12 @@ mod yaml {
             text.contains("executable_matches{plugin=\"azure-vnet-ipam\"} 1\n"),
             "{text}"
         );
-        // The file is in the folder that is mounted for it.
+        // The output file is in the folder that is mounted for it.
         let output = file("--output=");
         let volumes = by_name(&pod["volumes"]);
         let textfiles = volumes["textfiles"]["hostPath"]["path"].as_str().unwrap();
         assert!(output.starts_with(textfiles) && output.ends_with(".prom"));
-        // What the comments offer exists as well.
+        // The options that the comments of the manifest offer exist as well.
         assert_options_exist(["node-loop", "--reinstall", "--reclaim"]);
         assert_options_exist(["install", "--force"]);
         for offered in ["# - --reinstall\n", "# - --reclaim\n"] {

@@ -44,7 +44,7 @@ fn parallel_containers_get_as_many_addresses_as_there_are() {
         }
     }
     assert_eq!(given.len(), 150);
-    assert_eq!(node.held(), given, "what the callers were told");
+    assert_eq!(node.held(), given, "what the callers got");
     let dels: Vec<_> = with_versions("DEL").collect();
     for outcome in run_in_parallel(&node, &dels) {
         outcome.success();
@@ -65,9 +65,10 @@ fn parallel_adds_of_one_container_share_one_address() {
     assert_eq!(node.held().len(), 1);
 }
 
-/// Each thread is a container that comes and goes. Between its ADD and its DEL nobody else may be given its address.
+/// Each thread is a container that is created and deleted. Between its ADD and its DEL, no other container may get
+/// its address.
 #[test]
-fn full_pool_with_flapping_source_never_gives_an_address_twice() {
+fn full_pool_with_flapping_source_never_allocates_an_address_twice() {
     let (node, wire) = Node::with_wire("churn", Reply::Xml(xml(5..45)));
     let holders = Mutex::new(BTreeMap::<String, String>::new());
     let refused = AtomicUsize::new(0);

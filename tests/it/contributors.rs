@@ -1,4 +1,4 @@
-//! The pages of documentation: what they name exists, and what comments cite is in them.
+//! The pages of documentation: everything that they name exists, and everything that comments cite is in them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +39,7 @@ fn prose(page: &str) -> String {
     page.split("\n```").step_by(2).collect()
 }
 
-/// The anchors of a page: explicit ones, and those that headings get.
+/// The anchors of a page: explicit ones, and those of headings.
 fn anchors(page: &str) -> BTreeSet<String> {
     let explicit = page.split("<a id=\"").skip(1);
     let explicit = explicit.map(|rest| rest.split('"').next().unwrap().to_owned());
@@ -102,7 +102,7 @@ fn files_named_for_contributors_exist() {
     for path in quoted(&text) {
         let is_path =
             path.ends_with(".rs") || path.starts_with("tests/") || path.starts_with(".ci/");
-        // The recipes make files of this name.
+        // The recipes create files whose names contain "example".
         if !is_path || path.contains("example") {
             continue;
         }
@@ -145,7 +145,7 @@ fn workflows_run_every_stage() {
         let has_a_job = text.contains(&format!("run: .ci/run {stage}\n"));
         assert!(in_matrix.contains(stage) || has_a_job, "{stage}");
     }
-    // Stages of the gate are there too, for LONG=1.
+    // Stages of the gate also appear in the matrix, for LONG=1.
     for stage in &in_matrix {
         assert!(gate.contains(stage) || long.contains(stage), "{stage}");
     }
@@ -185,7 +185,7 @@ fn citations_in_comments_resolve() {
     let mut count = 0;
     for folder in ["src", "tests/it"] {
         for path in rust_files(&package().join(folder)) {
-            // A citation may go on in the next line.
+            // A citation may continue on the next line.
             let text = read(&path)
                 .lines()
                 .map(|line| {

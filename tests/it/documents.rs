@@ -1,4 +1,4 @@
-//! The state file as an interface: states of the original are read without loss and written back byte for byte.
+//! The state file as an interface. States of the original are read without loss and written back byte for byte.
 
 use azure_vnet_ipam::ipam::Moment;
 use azure_vnet_ipam::state::{Condition, Document, WriteStamp};
@@ -22,7 +22,7 @@ fn states_of_the_original() -> Vec<(String, String)> {
     texts
 }
 
-/// Parses and prints a state, with its old time stamp and without our key.
+/// Parses and prints a state. The time stamp stays, and our key is removed.
 fn reprint(json: &str, time: &str) -> String {
     let mut document = Document::parse(json.as_bytes(), None, Moment(0)).unwrap();
     let stamp = WriteStamp {
@@ -122,7 +122,7 @@ fn changes_by_the_original_take_precedence_over_our_key() {
     for pod in ["c1", "c2", "c3"] {
         node.add(pod).success();
     }
-    // The original releases c1, gives its address to x, and leaves our key as it was.
+    // The original releases c1, allocates its address to x, and leaves our key as it was.
     let mut state = node.state();
     state["IPAM"]["TimeStamp"] = "2026-01-01T00:00:00Z".into();
     let records =

@@ -1,4 +1,4 @@
-//! Dual-stack pods of real main plugins, with the conflists that we ship.
+//! Dual-stack pods of real main plugins, with the shipped conflists.
 
 use std::ops::Range;
 
@@ -56,7 +56,7 @@ fn lost_state_is_rebuilt_with_both_families() {
         assert!(checked.status.success(), "{checked:?}");
     }
     assert_eq!(host.held().len(), 4);
-    // Without a state, addresses of both families that the kernel shows are held.
+    // Without a state, the addresses of both families that the kernel shows are held.
     std::fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
     std::fs::remove_file("/run/.azure-vnet-ipam.backup").unwrap();
     sh("ip netns add pod3");
@@ -76,7 +76,7 @@ fn lost_state_is_rebuilt_with_both_families() {
 fn host_routes_and_addresses_protect_ipv6_too() {
     only_in!(in_private_namespaces);
     let host = host_of_two_families(5..10);
-    // Addresses of the host or with a host route are not allocated.
+    // Addresses of the host and addresses with a host route are not allocated.
     let [five, six] = [5, 6].map(|n| host.subnets.ipv6(n));
     sh(&format!(
         "ip -6 route add {five}/128 dev eth0 && ip -6 address add {six}/128 dev lo"
@@ -84,7 +84,7 @@ fn host_routes_and_addresses_protect_ipv6_too() {
     let [v4, v6] = add(&host, "azure-dual-ptp", "pod1");
     assert_eq!(v4, host.subnets.ipv4(5));
     assert_eq!(v6, host.subnets.ipv6(7));
-    // The pod vanishes without a DEL; one of its addresses still has a host route.
+    // The pod vanishes without a DEL. One of its addresses still has a host route.
     sh(&format!(
         "ip netns del pod1 && ip -6 route add {v6}/128 dev eth0 metric 5"
     ));

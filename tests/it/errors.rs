@@ -1,5 +1,6 @@
-//! Every error: what is refused changes nothing, has one error object with the right code, and is on the page of errors. Every
-//! error of that page is produced. The recorded cases of the original have more invalid input.
+//! Every error. A refused call changes nothing, and prints one error object with the right code. Each error is on the
+//! page of errors, and each error on that page is produced here. The recorded cases of the original have more invalid
+//! input.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,9 +9,10 @@ use serde_json::{Value, json};
 
 use crate::harness::{Call, Node, Reply, conf, xml};
 
-/// Calls that are refused: `VERB ID ENVIRONMENT | STDIN => CODE MESSAGE`, with the beginning of the message. Without the other three,
-/// the call is an ADD of `c2`. On the node are 10.224.0.5 to .8: `c1` has had the first for ten minutes, and the last was just
-/// released. `LONG`, `HUGE` and `DEEP` stand for more than a reader accepts.
+/// Refused calls: `VERB ID ENVIRONMENT
+/// STDIN => CODE MESSAGE`, with the beginning of the message. A row without VERB, ID and ENVIRONMENT is an ADD of
+/// `c2`. The node has 10.224.0.5 to .8. `c1` got the first ten minutes ago, and the last was just released. `LONG`,
+/// `HUGE` and `DEEP` stand for more than a reader accepts.
 const REFUSED: &[&str] = &[
     // The environment.
     "ADD  | => 4 required env variables [CNI_CONTAINERID] missing",
@@ -98,7 +100,7 @@ const REFUSED: &[&str] = &[
     r#"GC  | {"name":"azure","cniVersion":"1.1.0","cni.dev/attachments":{}} => 7 "#,
     r#"GC  | {"name":"azure","cniVersion":"1.1.0","cni.dev/attachments":["c1"]} => 7 "#,
     r#"GC  | {"name":"azure","cniVersion":"1.1.0","cni.dev/attachments":[{"ifname":"eth0"}]} => 7 "#,
-    // The kernel cannot be looked at below a folder.
+    // In a folder, the kernel cannot be scanned.
     r#"GC  | {"name":"azure","cniVersion":"1.1.0","cni.dev/valid-attachments":null} => 100 1 stale addresses are kept, 0 are freed"#,
     r#"STATUS  | {"name":"azure","cniVersion":"1.1.0","ipam":{"subnet":"10.9.0.0/16"}} => 50 ADDs cannot be served: Failed to allocate address: Pool id 10.9.0.0/16 not found"#,
     r#"STATUS  | {"name":"azure","cniVersion":"1.1.0","ipam":{"families":["ipv4","ipv6"]}} => 50 ADDs cannot be served: Failed to allocate pool: no pool has IPv6 addresses"#,
@@ -125,7 +127,7 @@ fn call<'a>(node: &'a Node, row: &str) -> Call<'a> {
     })
 }
 
-/// Collects the errors of refused calls, which change nothing.
+/// Collects the errors of refused calls. Checks that the calls change nothing.
 fn collect_refusals(found: &mut Vec<(i64, String)>) {
     let (node, _wire) = Node::with_wire("refused", Reply::Xml(xml(5..9)));
     assert_eq!(node.add("c1").address(), "10.224.0.5");
@@ -148,9 +150,9 @@ fn collect_refusals(found: &mut Vec<(i64, String)>) {
         let (input, expected) = row.split_once(" => ").unwrap();
         let outcome = call(&node, input).run();
         let (code, msg) = outcome.error();
-        let told = format!("{code} {msg}");
-        if !told.starts_with(expected) {
-            wrong.push(format!("{row}: {told}"));
+        let error = format!("{code} {msg}");
+        if !error.starts_with(expected) {
+            wrong.push(format!("{row}: {error}"));
         }
         assert_eq!(outcome.stderr, "", "{row}");
         found.push((code, msg));
@@ -165,8 +167,8 @@ fn collect_node_errors(found: &mut Vec<(i64, String)>) {
     let mut expect = |verb: &str, expected: &str| {
         let stdin = r#"{"name":"azure","cniVersion":"1.1.0"}"#;
         let (code, msg) = node.call(verb, "c1").stdin(stdin).run().error();
-        let told = format!("{code} {msg}");
-        assert!(told.starts_with(expected), "{expected}: {told}");
+        let error = format!("{code} {msg}");
+        assert!(error.starts_with(expected), "{expected}: {error}");
         found.push((code, msg));
     };
     let folder = node.path("/var/run/azure-vnet");
@@ -217,7 +219,7 @@ fn collect_node_errors(found: &mut Vec<(i64, String)>) {
     let log = node.log();
     let (_, msg) = log.rsplit_once("with code 5: ").unwrap();
     found.push((5, msg.to_owned()));
-    // A pool without subnet that the source does not list.
+    // A pool without a subnet, which the source does not list.
     let node = Node::new("nosubnet");
     let record = json!({ "ID": "", "Addr": "10.1.0.5", "InUse": false });
     let pool = json!({ "Id": "x", "Addresses": { "10.1.0.5": record } });
@@ -231,7 +233,7 @@ fn collect_node_errors(found: &mut Vec<(i64, String)>) {
 /// The page of errors.
 const ERROR_PAGE: &str = include_str!("../../.github/ERRORS.md");
 
-/// Code and message pattern of each error on the page.
+/// The code and the message pattern of each error on the page.
 fn read_page() -> BTreeSet<(i64, String)> {
     let mut patterns = BTreeSet::new();
     for entry in ERROR_PAGE.split("\n- ").skip(1) {
@@ -243,7 +245,7 @@ fn read_page() -> BTreeSet<(i64, String)> {
     patterns
 }
 
-/// Whether a message begins with a pattern of the page, in which `X` and `N` match anything.
+/// Whether a message begins with a pattern of the page. `X` and `N` in the pattern match any text.
 fn matches_pattern(pattern: &str, msg: &str) -> bool {
     let spaced = format!(" {pattern} ").replace("ipam.X", "ipam. X");
     let words: Vec<_> = spaced.split(' ').collect();
@@ -261,8 +263,8 @@ fn matches_pattern(pattern: &str, msg: &str) -> bool {
 #[test]
 fn every_error_is_on_the_page_and_every_error_of_the_page_is_produced() {
     let mut found = [
-        // Internal errors, which the tests of `failure` cover; one that takes the lock timeout, and one that needs a process in between:
-        // `trouble.rs`, `never_twice.rs`.
+        // These are tested elsewhere. The tests of `failure` cover internal errors. One error needs the whole lock
+        // timeout (`trouble.rs`), and one a process between two steps (`never_twice.rs`).
         (100, "internal error"),
         (
             100,
@@ -311,7 +313,7 @@ fn container_names_appear_only_in_details() {
     assert!(details.contains("secret-container"), "{details}");
 }
 
-/// Whatever the configuration says, and without a network namespace.
+/// DEL succeeds with any configuration, and without a network namespace.
 #[test]
 fn del_succeeds_when_nothing_exists() {
     let (node, wire) = Node::with_wire("del", Reply::Xml(xml([5])));

@@ -1,5 +1,5 @@
-//! Calls in every condition of the state, with one system call that fails: nothing is allocated twice, nothing is lost, no DEL
-//! succeeds without a release, and the output is one JSON document.
+//! Runs calls in every condition of the state while one system call fails. No address is allocated twice, nothing is
+//! lost, no DEL succeeds without a release, and the output is one JSON document.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::verbs::{call_without_container, conf_with, prev_result, status};
 
 const ERRORS: [&str; 5] = ["EIO", "ENOSPC", "ENOMEM", "EMFILE", "EROFS"];
 
-/// What starts and ends every process, or only measures or waits.
+/// The system calls that start and end every process, or that only measure or wait.
 const NOT_THE_PROGRAMS: [&str; 12] = [
     "poll",
     "arch_prctl",
@@ -28,21 +28,21 @@ const NOT_THE_PROGRAMS: [&str; 12] = [
     "getrandom",
     "restart_syscall",
     "futex",
-    // It closes even when it fails. With strace, the file and its lock would stay.
+    // A failed close still closes the file, but under strace the file and its lock would stay open.
     "close",
 ];
 
-/// Without memory, or without a thread, the program may end at once.
+/// The program may abort when it gets no memory or no thread.
 const MAY_ABORT: [&str; 6] = ["brk", "mmap", "mprotect", "munmap", "mremap", "clone"];
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const VERBS: [&str; 7] = ["ADD", "DEL", "CHECK", "GC", "STATUS", "reclaim", "release"];
 
-/// A condition of the state, and what brings it about on a node with two pods.
+/// A condition of the state, and how it is produced on a node with two pods.
 struct Situation {
     name: &'static str,
     arrange: fn(&Node),
-    /// Whether the program only releases.
+    /// Whether a newer version has written the state. The program then only releases.
     is_newer: bool,
 }
 
@@ -95,7 +95,7 @@ fn situations() -> [Situation; 9] {
     ]
 }
 
-/// A node with the pods c1 and c2, which have 10.224.0.5 and .6, as libcni's cache tells, too.
+/// A node with the pods c1 and c2, which have 10.224.0.5 and .6. libcni's cache shows them too.
 fn node() -> (Node, WireServer) {
     let (node, wire) = Node::with_wire("failures", Reply::Xml(xml(5..10)));
     node.put(BOOT_ID, "5a1f2d4e-0000-4000-8000-000000000001\n");
@@ -160,7 +160,7 @@ impl Files {
     }
 }
 
-/// Checks the output of a call. Returns whether it succeeded.
+/// Checks the output of a call. Returns whether the call succeeded.
 fn assert_output(outcome: &Outcome, verb: &str, at: &str) -> bool {
     let is_command = verb.starts_with(|c: char| c.is_ascii_lowercase());
     let may_abort = MAY_ABORT
@@ -194,7 +194,7 @@ fn assert_output(outcome: &Outcome, verb: &str, at: &str) -> bool {
     }
 }
 
-/// Checks that the node goes on after a call that may have failed.
+/// Checks that the node works after a call that may have failed.
 fn assert_goes_on(node: &Node, at: &str, is_released: bool) {
     let mut add = node.add("c9");
     for _ in 0..2 {
@@ -232,7 +232,7 @@ fn every_failure_in_every_condition_is_survived() {
     assert!(failures * 5 > runs);
 }
 
-/// Lets one system call after the other fail. Returns how many there were, and how many calls of the program failed.
+/// Makes each system call fail in turn. Returns the number of system calls, and how many calls of the program failed.
 fn survive_failures(situation: &Situation) -> (usize, usize) {
     let (node, _wire) = node();
     (situation.arrange)(&node);
@@ -247,7 +247,7 @@ fn survive_failures(situation: &Situation) -> (usize, usize) {
             }
             let most = if is_long() { count } else { 6 };
             for n in (1..=count).step_by(count.div_ceil(most)) {
-                // In the short run each system call fails in one way.
+                // In the short run, each system call fails in only one way.
                 let some = runs % ERRORS.len();
                 let errors = if is_long() {
                     &ERRORS[..]

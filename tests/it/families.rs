@@ -9,12 +9,12 @@ use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, WireServer, conf, 
 
 const SUBNET_V6: &str = "fd00:1:2::/120";
 
-/// A wire server answer whose interface has an IPv4 and an IPv6 subnet. Each number is the last part of one address in both
-/// subnets.
+/// A wire server's answer whose interface has an IPv4 and an IPv6 subnet. Each number is the last part of one address
+/// in both subnets.
 pub fn xml(v4: Range<u16>, v6: Range<u16>) -> String {
     let one = |address: String| format!(r#"<IPAddress Address="{address}" IsPrimary="false"/>"#);
     let v4: String = v4.map(|n| one(format!("10.224.0.{n}"))).collect();
-    // Not the canonical spelling.
+    // This is not the canonical form of the addresses.
     let v6: String = v6.map(|n| one(format!("FD00:1:2:0::0{n:x}"))).collect();
     format!(
         r#"<Interfaces><Interface MacAddress="{MAC}" IsPrimary="true"><IPSubnet Prefix="{SUBNET}">{v4}</IPSubnet><IPSubnet Prefix="fd00:1:2:0::/120">{v6}</IPSubnet></Interface></Interfaces>"#
@@ -150,7 +150,7 @@ fn family_without_pool_is_reported_without_the_recovery_words() {
     let details = outcome.json()["details"].as_str().unwrap().to_owned();
     assert!(details.contains("10.224.0.0/16"), "{details}");
     assert!(node.held().is_empty());
-    // STATUS says so while the existing pools are full, too.
+    // STATUS reports it even while the existing pools are full.
     for n in 0..6 {
         let stdin = conf("1.1.0", json!({ "families": ["ipv4", "ipv6"] }));
         let (code, msg) = node.call("STATUS", "").stdin(stdin).run().error();
@@ -173,7 +173,7 @@ fn family_with_empty_source_keeps_addresses_for_a_minute() {
         call.stdin(conf("1.0.0", families.clone())).run()
     };
     assert_eq!(addresses(&add("c1")), ["10.224.0.5/16", "fd00:1:2::5/120"]);
-    // The other source still answers as before.
+    // The source of the other family still answers as before.
     wire.set(Reply::Xml(v4(0..0)));
     assert_eq!(addresses(&add("c2")), ["10.224.0.6/16", "fd00:1:2::6/120"]);
     assert!(node.log().contains("the stored pools stay for now"));
@@ -192,7 +192,7 @@ fn closed_stdout_returns_both_addresses() {
     let outcome = dual_stack_call(&node, "ADD", "c2").run_in_shell(r#""$0" >&-"#);
     assert_eq!(outcome.exit, Some(1));
     assert_eq!(node.held(), before);
-    // Addresses held before stay held.
+    // Addresses that were held before the call stay held.
     let outcome = dual_stack_call(&node, "ADD", "c1").run_in_shell(r#""$0" >&-"#);
     assert_eq!(outcome.exit, Some(1));
     assert_eq!(node.held(), before);
@@ -209,7 +209,7 @@ fn each_family_can_be_requested_by_address() {
     let both = json!(["fd00:1:2::9/120", "10.224.0.8"]);
     let outcome = asked(both.clone(), json!({ "families": families }));
     assert_eq!(addresses(&outcome), ["10.224.0.8/16", "fd00:1:2::9/120"]);
-    // Requesting one address of each family is enough; the result has the order of the request.
+    // A request for one address of each family is enough. The result has the order of the request.
     let outcome = asked(both, json!({}));
     assert_eq!(addresses(&outcome), ["fd00:1:2::9/120", "10.224.0.8/16"]);
     node.del("c1").assert_no_output();
@@ -298,8 +298,8 @@ fn ipv6_pool_is_stored_in_canonical_form() {
             .stdout
             .contains("fd00:1:2::/120 on eth0, gateway fd00:1:2::1")
     );
-    let story = node.run_command(["show", "FD00:1:2:0::5"]);
-    assert!(story.success().stdout.contains("c1"), "{story:?}");
+    let shown = node.run_command(["show", "FD00:1:2:0::5"]);
+    assert!(shown.success().stdout.contains("c1"), "{shown:?}");
     let metrics = node.run_command(["metrics"]);
     let line = r#"azure_vnet_ipam_pool_held_addresses{plugin="azure-vnet-ipam",space="local",pool="fd00:1:2::/120",interface="eth0"} 1"#;
     assert!(metrics.success().stdout.contains(line), "{metrics:?}");

@@ -1,4 +1,4 @@
-//! When the source is asked: fetches of a burst, failures, and implausible answers.
+//! When the source is queried: fetches of a burst, failures, and implausible answers.
 
 use std::fs;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn burst_makes_one_fetch() {
     let (node, wire) = Node::with_wire("burst", Reply::Gated(gate.clone(), Box::new(answer)));
     let calls = (0..BURST).map(|n| node.call("ADD", &format!("c{n}")).start());
     let calls: Vec<_> = calls.collect();
-    // One call fetches; all others have started and wait for it.
+    // One call fetches. All other calls have started and wait for it.
     wait_until("a burst that waits for one fetch", || {
         wire.count() == 1 && lock_waiters(&node.fetch_lock_path()) == BURST - 1
     });
@@ -85,7 +85,7 @@ fn garbage_answer_never_harms() {
         Reply::Raw(Vec::new()),
         Reply::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n<Interfaces>".to_vec()),
         Reply::Xml(format!("<Interfaces>{}", " ".repeat(5 << 20))),
-        // Valid but useless: nothing for this node, and nothing for pods.
+        // Valid but useless answers: one has no interface of this node, the other has no address for pods.
         Reply::Xml(good.replace("7C1E52F9F3C4", "001122334455")),
         Reply::Xml(xml([])),
     ];
@@ -164,7 +164,7 @@ fn slow_source_does_not_block_other_calls() {
 }
 
 #[test]
-fn stored_pools_serve_while_another_call_has_the_turn_to_ask() {
+fn stored_pools_serve_while_another_call_queries_the_source() {
     let (node, wire) = Node::with_wire("turn", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     let turn = fs::File::open(node.fetch_lock_path()).unwrap();
@@ -235,7 +235,7 @@ fn changed_interface_is_matched_again() {
     std::fs::rename(link("eth0"), link("eth9")).unwrap();
     node.add("c1").success();
     assert_eq!(carries(), ["eth9"]);
-    // Another interface takes its old name.
+    // Another interface takes the old name.
     std::fs::rename(link("eth9"), link("eth7")).unwrap();
     node.put("sys/class/net/eth9/address", "00:11:22:33:44:55\n");
     node.add("c2").success();

@@ -1,4 +1,5 @@
-//! The genuine azure-vnet, built from its source, with this plugin as its IPAM plugin, on nodes in namespaces of their own.
+//! The genuine azure-vnet, built from its source, with this plugin as its IPAM plugin. Each test has nodes in its own
+//! namespaces.
 
 pub mod host;
 
@@ -21,7 +22,8 @@ const STATE_V6: &str = "/var/run/azure-vnet-ipamv6.json";
 const BRIDGE: &str = "bridge";
 const TRANSPARENT: &str = "transparent";
 
-/// Runs a test, whose closure this is, in namespaces of its own, if azure-vnet was built.
+/// Runs a test on a node in its own namespaces, if azure-vnet was built. The name of the test is that of the function
+/// that contains the closure.
 #[track_caller]
 fn on_a_node<T: FnOnce(AksNode)>(mode: &str, last: impl IntoIterator<Item = u16>, test: T) {
     let name = std::any::type_name::<T>().strip_prefix(concat!(env!("CARGO_CRATE_NAME"), "::"));
@@ -37,8 +39,9 @@ fn on_a_node<T: FnOnce(AksNode)>(mode: &str, last: impl IntoIterator<Item = u16>
     }
 }
 
-/// Whether azure-vnet is newer than the replaced version: a failed ADD then takes the endpoint down, also that of a pod that runs,
-/// before its address is released, and a DEL is passed on when its own state is gone.
+/// Whether azure-vnet is newer than the replaced version. On a failed ADD, a newer version removes the endpoint
+/// before it releases the address, even the endpoint of a running pod. It also passes a DEL on when its own state is
+/// gone.
 fn is_newer() -> bool {
     version() != REPLACED
 }
@@ -61,9 +64,9 @@ fn recorded(address: &str) -> Value {
 }
 
 fn check_life_of_pods(node: &AksNode) {
-    // However long three calls of azure-vnet take.
+    // Three calls of azure-vnet may take long, so the cooldown must outlast them.
     fs::write("/etc/azure-vnet-ipam.json", r#"{"cooldown": 3600}"#).unwrap();
-    // The first ADD makes the network, from the pool that the plugin chose.
+    // The first ADD creates the network, from the pool that the plugin chose.
     let one = node.add(1);
     assert_eq!(one, "10.224.0.5", "{}", node.logs());
     assert!(node.log().contains("subnet - address -"), "{}", node.log());
@@ -85,7 +88,7 @@ fn check_life_of_pods(node: &AksNode) {
         assert_eq!(record["pod"], format!("default/{}", pod(n)), "{record}");
     }
     check_commands(node, &[2, 3]);
-    // A DEL, and the runtime's second one.
+    // Runtimes send a second DEL.
     node.del(1);
     node.del(1);
     // A container that azure-vnet never saw.
@@ -134,8 +137,8 @@ fn pods_live_in_bridge_mode() {
     });
 }
 
-/// azure-vnet answers a second ADD of a container with an error, and releases the address of the running pod.
-/// `take_down` is what newer versions do on the host before they release an ADDRESS.
+/// azure-vnet answers a second ADD of a container with an error, and releases the address of the running pod. Newer
+/// versions first remove the pod's network on the host. `take_down` is the command that does so for ADDRESS.
 fn check_repeated_add(node: &AksNode, take_down: &str) {
     let (one, two) = (node.add(1), node.add(2));
     let (_, why) = message(&node.call("ADD", 1));
@@ -146,11 +149,11 @@ fn check_repeated_add(node: &AksNode, take_down: &str) {
         assert_eq!(node.held(), both);
         check_commands(node, &[1, 2]);
     }
-    // Its DEL releases it.
+    // The DEL of the container releases the address.
     node.del(1);
     assert_eq!(node.held(), node.expected([(2, &*two)]));
     check_commands(node, &[2]);
-    // They take the endpoint down, release the address, and only then forget the endpoint.
+    // Newer versions remove the pod's network, release the address, and only then delete the endpoint.
     node.release(2, &two);
     assert_eq!(node.held(), node.expected([(2, &*two)]));
     sh(take_down.replace("ADDRESS", &two).as_str());
@@ -175,7 +178,8 @@ fn repeated_add_keeps_the_address_in_bridge_mode() {
     });
 }
 
-/// In transparent mode: ebtables 1.8.9 with nftables has no table `broute`, which azure-vnet needs for IPv6 in bridge mode.
+/// Uses transparent mode. In bridge mode azure-vnet needs the table `broute` for IPv6, which ebtables 1.8.9 with
+/// nftables does not have.
 #[cfg(feature = "tls")]
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
@@ -216,7 +220,8 @@ fn pods_have_addresses_of_both_families() {
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn failed_adds_leave_nothing_held() {
     on_a_node(TRANSPARENT, 5..7, |node| {
-        // The answer does not list the node's interface: azure-vnet deletes a state that is not there, and tries again.
+        // The answer does not list the node's interface. azure-vnet then deletes the state, although none exists, and
+        // tries again.
         let listed = xml(5..7);
         node.wire
             .set(Reply::Xml(listed.replace("7C1E52F9F3C4", "7C1E52000000")));
@@ -229,7 +234,7 @@ fn failed_adds_leave_nothing_held() {
             node.log()
         );
         node.wire.set(Reply::Xml(listed));
-        // A later step of azure-vnet fails: no interface of the host is in the subnet.
+        // A later step of azure-vnet fails, because no interface of the host is in the subnet.
         sh(&format!(
             "ip addr del {NODE}/16 dev eth0 && ip addr add {NODE} dev eth0 && ip route add 10.224.0.1 dev eth0 && ip route add default via 10.224.0.1"
         ));
@@ -239,14 +244,14 @@ fn failed_adds_leave_nothing_held() {
         sh(&format!(
             "ip addr del {NODE} dev eth0 && ip addr add {NODE}/16 dev eth0 && ip route add default via 10.224.0.1"
         ));
-        // Another one, after the network was made: the pod's network namespace is gone.
+        // Another step fails after the network was created: the pod's network namespace is gone.
         let one = node.add(1);
         sh("ip netns add other && ip netns del other");
         let (_, why) = message(&node.call("ADD", 2));
         assert!(why.contains("ailed to create endpoint"), "{why}");
         let only = node.expected([(1, &*one)]);
         assert_eq!(node.held(), only);
-        // As runtimes do after an ADD that failed.
+        // Runtimes send a DEL after a failed ADD.
         node.del(2);
         // The pool is exhausted.
         let two = node.add(2);
@@ -260,7 +265,7 @@ fn failed_adds_leave_nothing_held() {
         assert_eq!((fs::read(ENDPOINTS).unwrap(), links()), (endpoints, before));
         node.del(3);
         assert_eq!(node.held(), both);
-        // The last address is given although it is in cooldown.
+        // The last address is allocated although it is in cooldown.
         node.del(1);
         assert_eq!(node.add(3), one);
     });
@@ -271,12 +276,12 @@ fn failed_adds_leave_nothing_held() {
 fn lost_state_is_rebuilt_in_bridge_mode() {
     on_a_node(BRIDGE, 5..12, |node| {
         let (one, two) = (node.add(1), node.add(2));
-        // The backup is there.
+        // The backup still exists.
         fs::remove_file(STATE).unwrap();
         let three = node.add(3);
         let all = node.expected([(1, &*one), (2, &*two), (3, &*three)]);
         assert_eq!(node.held(), all);
-        // It is gone, too: azure-vnet reports that the pod must wait, and leaves the state alone.
+        // Without the backup, azure-vnet reports that the pod must wait, and does not delete the state.
         let lose = || {
             fs::remove_file(STATE).unwrap();
             fs::remove_file("/run/.azure-vnet-ipam.backup").unwrap();
@@ -293,26 +298,26 @@ fn lost_state_is_rebuilt_in_bridge_mode() {
     });
 }
 
-/// As when Cilium's agent removes azure-vnet's state. (In bridge mode azure-vnet cannot go on then: it makes its bridge a port of
-/// a second one.)
+/// Cilium's agent removes azure-vnet's state. Bridge mode is not tested: azure-vnet then makes its bridge a port of a
+/// second bridge, and fails.
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn pods_that_azure_vnet_forgot_keep_their_addresses() {
     on_a_node(TRANSPARENT, 5..9, |node| {
         let (one, two) = (node.add(1), node.add(2));
         fs::remove_file(ENDPOINTS).unwrap();
-        // It knows no network; the replaced version then calls nobody.
+        // azure-vnet knows no network. The replaced version then calls no IPAM plugin.
         node.call("DEL", 1).assert_no_output();
         let mut left = node.expected([(1, &*one), (2, &*two)]);
         if is_newer() {
             left.remove(&one);
         }
         assert_eq!(node.held(), left);
-        // Its next ADD names no subnet.
+        // The next ADD of azure-vnet names no subnet.
         let three = node.add(3);
         left.insert(three, container(3));
         assert_eq!(node.held(), left);
-        // It passes on the container IDs that it does not know.
+        // azure-vnet passes a DEL on, even for a container ID that it does not know.
         node.del(2);
         left.remove(&two);
         assert_eq!(node.held(), left);
@@ -322,7 +327,7 @@ fn pods_that_azure_vnet_forgot_keep_their_addresses() {
     });
 }
 
-/// azure-vnet v1.4.59 does not compare boot times as a CNI plugin: whatever of its state outlives a reboot stays.
+/// azure-vnet v1.4.59 does not compare boot times as a CNI plugin, so its state survives a reboot.
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn reboot_frees_the_addresses_of_all_pods() {
@@ -346,13 +351,14 @@ fn reboot_frees_the_addresses_of_all_pods() {
     });
 }
 
-/// What a runtime gets of azure-vnet in one life of a node, with only one address to choose from at each ADD.
+/// The results of azure-vnet over the life of a node. Each ADD has only one address to choose from, so the results
+/// can be compared.
 fn history(node: &AksNode, ipam: Ipam) -> Vec<(String, Option<i32>, String)> {
     node.reset();
     node.use_ipam(ipam);
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     let mut call = |what: &str, outcome: Outcome| {
-        told.push((what.to_owned(), outcome.exit, outcome.stdout));
+        results.push((what.to_owned(), outcome.exit, outcome.stdout));
     };
     node.list([]);
     call("ADD without any address", node.try_add(1));
@@ -371,7 +377,7 @@ fn history(node: &AksNode, ipam: Ipam) -> Vec<(String, Option<i32>, String)> {
     for n in [2, 4] {
         call("last DELs", node.call("DEL", n));
     }
-    told
+    results
 }
 
 fn check_against_original(node: &AksNode) {
@@ -379,7 +385,7 @@ fn check_against_original(node: &AksNode) {
     let ours = history(node, Ipam::Ours);
     assert_eq!(original.len(), ours.len());
     for (original, ours) in original.iter().zip(&ours) {
-        // Difference D1: the message goes on where the original's ends.
+        // Difference D1: our message continues where the original's ends.
         let without_more = |text: &str| match text.split_once("No available addresses") {
             Some((start, _)) => start.to_owned(),
             None => text.to_owned(),
@@ -392,7 +398,7 @@ fn check_against_original(node: &AksNode) {
 
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
-fn azure_vnet_says_the_same_as_with_the_original() {
+fn azure_vnet_returns_the_same_as_with_the_original() {
     on_a_node(TRANSPARENT, [5], |node| check_against_original(&node));
 }
 
@@ -405,7 +411,7 @@ fn assert_held(node: &AksNode, expected: &BTreeMap<String, String>) {
     assert_eq!(endpoints, expected.keys().cloned().collect::<Vec<_>>());
 }
 
-/// Both plugins follow each other on one state, below azure-vnet.
+/// The two plugins take turns on one state, below azure-vnet.
 #[test]
 #[ignore = "needs root, iproute2, ebtables, procps and azure-vnet"]
 fn pods_live_while_the_plugin_is_exchanged() {
@@ -420,7 +426,7 @@ fn pods_live_while_the_plugin_is_exchanged() {
                 assert_held(&node, &expected);
             }
             if n % 2 == 0 {
-                // Each deletes a pod of the other.
+                // Each plugin deletes a pod of the other.
                 for (ipam, n) in [(Ipam::Ours, n + 100), (Ipam::Original, n)] {
                     node.exchange(ipam);
                     node.del(n);

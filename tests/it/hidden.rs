@@ -1,5 +1,5 @@
-//! Network namespaces that neither a mount nor the main thread of a process refers to. Their addresses are in use all the same,
-//! even without a link on the host, as with macvlan.
+//! Network namespaces to which neither a mount nor the main thread of a process refers. Their addresses are in use
+//! all the same, even without a link on the host, as with macvlan.
 
 use std::any::Any;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::privileged::{in_private_namespaces, only_in};
 
 const HOUR: u64 = 3600 + 1;
 
-/// Makes a node whose one address is held by a pod, in a network namespace without a link to the host.
+/// Creates a node with one address. A pod holds it, in a network namespace without a link to the host.
 fn node_with_a_pod() -> Pods {
     let pods = Pods::in_namespaces([5]);
     start_pod(&pods);
@@ -31,7 +31,7 @@ fn start_pod(pods: &Pods) {
     sh(&format!(
         "ip -n one link set lo up && ip -n one addr add {address}/32 dev lo"
     ));
-    // The ADD named another path, so only the address shows that the pod lives.
+    // The ADD named another path, so only the address shows that the pod is alive.
     let mut state = pods.node.state();
     let ours = &mut state["azure-vnet-ipam"]["records"]["local"][crate::harness::SUBNET];
     ours[&*address].as_object_mut().unwrap().remove("netns");
@@ -50,7 +50,7 @@ fn enter(namespace: &str) {
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
 }
 
-/// What keeps a network namespace until it is dropped, and the process that shows it.
+/// A process that shows a network namespace, and the value that keeps the namespace until it is dropped.
 type Kept = (u32, Box<dyn Any>);
 type Keep = fn() -> Kept;
 
@@ -76,7 +76,7 @@ fn keep_by_another_thread() -> Kept {
     (std::process::id(), Box::new(inside))
 }
 
-/// A process whose first thread has ended.
+/// A process in the namespace whose first thread has ended.
 fn keep_by_a_later_thread() -> Kept {
     let mut process = Command::new("ip");
     let code = "import ctypes, threading, time\n\
@@ -92,7 +92,7 @@ fn keep_by_a_later_thread() -> Kept {
     (process.id(), Box::new(process))
 }
 
-/// A process in another mount namespace, where it is mounted.
+/// A process in another mount namespace, in which the network namespace is mounted.
 fn keep_by_a_mount_elsewhere() -> Kept {
     let mut elsewhere = Command::new("unshare");
     elsewhere.args(["-m", "--propagation", "private", "sleep", "1000"]);
@@ -130,7 +130,7 @@ fn address_is_found_however_its_namespace_is_kept() {
         let (process, kept) = keep();
         make_process_visible(process);
         let before = pods.node.log().len();
-        // The pod keeps its address while its namespace exists, and the look is complete.
+        // The pod keeps its address while its namespace exists, and the scan is complete.
         pods.add_later(HOUR, "new").error();
         assert_eq!(pods.held()["10.224.0.5"], "one", "{what}");
         let log = pods.node.log().split_off(before);
@@ -142,10 +142,10 @@ fn address_is_found_however_its_namespace_is_kept() {
     }
 }
 
-/// The holders that the second look is about are all shown, and the pod that only the first one was about is not.
+/// The second scan shows all holders that it checks. The pod that only the first scan checked is not shown.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn address_is_found_by_the_second_look_of_a_call() {
+fn address_is_found_by_the_second_scan_of_a_call() {
     only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces([5]);
     pods.start("one");
@@ -159,7 +159,7 @@ fn address_is_found_by_the_second_look_of_a_call() {
     });
     sh("ip netns del other");
     make_process_visible(inside.id());
-    // An address that is new in the list makes the call look at the node, and an empty pool makes it look again.
+    // A newly listed address makes the call scan the node. An empty pool makes it scan again.
     pods.wire.set(Reply::Xml(xml(5..7)));
     pods.add_later(HOUR, "new").error();
     assert_eq!(pods.held()["10.224.0.6"], "");
@@ -195,7 +195,8 @@ fn namespace_known_to_the_host_by_number_is_reported_as_unseen() {
     assert_allocated_again(&pods, "that a descriptor keeps");
 }
 
-/// A namespace that only a descriptor keeps is not searched for. Its link to the host shows that it exists.
+/// The plugin does not search for a namespace that only a descriptor refers to. The link to the host shows that it
+/// exists.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn namespace_that_a_descriptor_keeps_is_reported_as_unseen_by_its_link() {
@@ -215,7 +216,7 @@ fn namespace_that_a_descriptor_keeps_is_reported_as_unseen_by_its_link() {
     assert_allocated_again(&pods, "that a descriptor keeps");
 }
 
-/// Namespaces come and go while the node is looked at.
+/// Namespaces are created and destroyed during the scan.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn busy_node_still_reclaims_dead_addresses() {
@@ -239,13 +240,13 @@ fn busy_node_still_reclaims_dead_addresses() {
         for n in 0..30 {
             let pod = format!("dead{n}");
             pods.add(&pod).success();
-            // A single scan may meet a namespace that is being destroyed; repeated scans do not all do so.
-            let mut looks = 0;
-            wait_until("a look that is complete", || {
-                looks += 1;
+            // A single scan may find a namespace that is being destroyed. Not all repeated scans do.
+            let mut scans = 0;
+            wait_until("a scan that is complete", || {
+                scans += 1;
                 pods.add_later(HOUR, "new").exit == Some(0)
             });
-            assert!(looks < 10, "{n}: {looks} looks");
+            assert!(scans < 10, "{n}: {scans} scans");
             pods.del("new");
         }
     });

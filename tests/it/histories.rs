@@ -1,7 +1,8 @@
-//! Named histories of one node, each run against the model's node in memory and against the real executable.
+//! Named histories of one node. Each is run against the model's node in memory and against the real executable.
 //!
-//! A history is a list of steps: calls, what happens to pods, files and the source, and what must be true. Both drivers also check
-//! after every call that no address is told to two live pods and that no address of a live pod is freed (`run.rs`).
+//! A history is a list of steps: calls, changes of pods, files and the source, and conditions that must hold. After
+//! every call, both drivers also check two rules (`run.rs`): no address is returned to two live pods, and no address
+//! of a live pod is freed.
 //!
 //! `AZURE_VNET_IPAM_HISTORY` selects the rows whose names contain it.
 
@@ -16,8 +17,8 @@ use crate::privileged::in_private_namespaces;
 pub use run::held;
 use run::run_all;
 
-/// A container with one network interface. Its network namespace exists from its first ADD, or the first thing that is configured
-/// or cached for it, until it is gone.
+/// A container with one network interface. Its network namespace exists from its first ADD, or from the first step
+/// that configures or caches an address for it, until it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Pod {
     A,
@@ -27,7 +28,8 @@ enum Pod {
     E,
 }
 
-/// The addresses in the order in which they are granted. Without a [`Step::Source`] the source lists X, Y, Z and W.
+/// The addresses in the order in which they are allocated. Without a [`Step::Source`], the source lists X, Y, Z and
+/// W.
 const X: &str = "10.224.0.5";
 const Y: &str = "10.224.0.6";
 const Z: &str = "10.224.0.7";
@@ -39,30 +41,30 @@ const PRIMARY: &str = "10.224.0.4";
 /// An address in the subnet that the source never lists.
 const UNLISTED: &str = "10.224.0.200";
 
-/// A file of the plugin. `File::path` and `File::in_memory` say where it is.
+/// A file of the plugin. `File::path` and `File::in_memory` return where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum File {
     State,
     Backup,
     Lock,
-    /// The folder of the lock with everything in it. It can only be removed.
+    /// The lock folder with everything in it. It can only be removed.
     LockFolder,
 }
 
-/// How a file is lost.
+/// How a file is lost or changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Damage {
     Removed,
     Emptied,
     Halved,
     Zeroed,
-    /// The original's `{"IPAM":null}`.
+    /// The text `{"IPAM":null}`, which the original may write.
     Nulled,
-    /// As by an original that started from nothing: our key is missing, and every record is free.
+    /// The result of an original that started from nothing: our key is missing, and every record is free.
     Forgotten,
-    /// As by an editor: every record is free, and our key is as it was.
+    /// The result of an edit: every record is free, and our key is unchanged.
     Freed,
-    /// The boot ID in it is another one.
+    /// The file has the boot ID of another boot.
     OtherBoot,
 }
 
@@ -71,30 +73,30 @@ enum Damage {
 enum Refusal {
     Quarantined,
     Exhausted,
-    /// There are no pools, and the source does not help.
+    /// There are no pools, and the source returns none.
     NoPools,
     /// The lock file was removed during the call.
     LockLost,
-    /// The backup cannot be read now.
+    /// The backup cannot be read at the moment.
     NotNow,
-    /// For any reason.
+    /// Any reason.
     Any,
 }
 
 /// A step of a history.
 #[derive(Clone, Debug)]
 enum Step {
-    /// An ADD that succeeds with this address. The address is told, and not configured.
+    /// An ADD that succeeds with this address. The address is returned, but not configured.
     Add(Pod, &'static str),
     Refused(Pod, Refusal),
-    /// An ADD that asks for the address, and is refused.
+    /// An ADD that asks for the address and is refused.
     RefusedNaming(Pod, &'static str, Refusal),
-    /// An ADD looks at the node. Its decision is the pod's next step `Add` or `Refused`.
+    /// An ADD scans the node. Its decision is the pod's next step `Add` or `Refused`.
     Looks(Pod),
-    /// An ADD decides, and stops right before it replaces the state. The lock folder is removed. The ADD goes on with the pod's next step
-    /// `Add` or `Refused`.
+    /// An ADD decides, and stops right before it replaces the state. The lock folder is removed. The ADD continues
+    /// with the pod's next step `Add` or `Refused`.
     Stops(Pod),
-    /// A DEL that succeeds. What the main plugin configured stays: the teardown is slow, or fails.
+    /// A DEL that succeeds. The configuration by the main plugin stays, because the teardown is slow or fails.
     Del(Pod),
     /// A DEL that fails.
     DelFails(Pod, Refusal),
@@ -104,35 +106,37 @@ enum Step {
     DelNaming(Pod, &'static str),
     /// A GC by a runtime that knows these pods.
     Gc(&'static [Pod]),
-    /// What the file system refuses to the next call.
+    /// An operation that the file system refuses to the next call.
     Fails(Fault),
 
-    /// The original grants this address. It starts from an empty state when there is none.
+    /// The original allocates this address. It starts from an empty state when there is none.
     OriginalAdd(Pod, &'static str),
     OriginalDel(Pod),
     /// The original saves the state without a change.
     OriginalSave,
-    /// The original's VERSION: it takes the lock and writes nothing but the lock's text.
+    /// The original's VERSION. It takes the lock, and writes only the lock's text.
     OriginalVersion,
 
-    /// The main plugin and the runtime are done: the kernel and libcni's cache show the address that the pod was told.
+    /// The main plugin and the runtime are done. The kernel and libcni's cache show the address that the ADD
+    /// returned.
     Configured(Pod),
     /// The kernel shows an address in the pod's network namespace.
     Shown(Pod, &'static str),
-    /// libcni's cache has an entry of the pod, whose namespace exists.
+    /// libcni's cache has an entry of the pod. The pod's namespace exists.
     Cached(Pod, &'static str),
-    /// The same with an entry of libcni before 1.2, which does not name the namespace.
+    /// libcni's cache has an entry of libcni before 1.2, which does not name the namespace. The pod's namespace
+    /// exists.
     CachedWithoutNamespace(Pod, &'static str),
     /// libcni's cache has an empty file of the pod.
     CachedEmpty(Pod),
-    /// azure-vnet's state has an endpoint of the pod, whose namespace exists.
+    /// azure-vnet's state has an endpoint of the pod. The pod's namespace exists.
     Endpoint(Pod, &'static str),
     NoEndpoint(Pod),
     /// The pod vanishes, or its teardown ends: namespace, cache entry and endpoint are gone.
     Gone(Pod),
 
     /// Time passes, in seconds.
-    Pass(u64),
+    Wait(u64),
     /// The pods are gone, and the boot ID is another one. The files stay.
     Reboot,
     BootIdReadable(bool),
@@ -144,13 +148,13 @@ enum Step {
     Answers(Answer),
 
     Remove(&'static [File]),
-    /// A file is lost in each way of [`History::damages`]; removed if there are none.
+    /// Loses a file in each way of [`History::damages`]. Removes it if there are none.
     Lose(File),
-    /// Copies these files under a name. A missing file is missing in the copy, too.
+    /// Copies these files under a name. A file that is missing is also missing in the copy.
     Keep(u8, &'static [File]),
     PutBack(u8, &'static [File]),
 
-    /// The address is held by this pod; by anybody, known or not; by nobody known; or free.
+    /// The address is held: by this pod, by any holder, by an unknown holder, or not at all.
     HeldBy(&'static str, Pod),
     Held(&'static str),
     HeldByNobodyKnown(&'static str),
@@ -166,12 +170,13 @@ enum Step {
 struct History {
     name: &'static str,
     steps: Vec<Step>,
-    /// The history is run once with each of these in the place of [`Step::Lose`].
+    /// The history runs once with each of these in place of [`Step::Lose`].
     damages: &'static [Damage],
     look: Look,
 }
 
-/// What a look at the kernel is in a history. The executable's look is complete in private namespaces, and incomplete elsewhere.
+/// Whether scans of the kernel are complete in a history. The executable's scan is complete in private namespaces,
+/// and incomplete elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Look {
     Any,
@@ -180,13 +185,13 @@ enum Look {
 }
 
 impl History {
-    /// Whether the kernel shows an address.
+    /// Whether a step makes the kernel show an address.
     fn shows_addresses(&self) -> bool {
         let shows = |step: &Step| matches!(step, Step::Shown(..) | Step::Configured(_));
         self.steps.iter().any(shows)
     }
 
-    /// Whether something happens in the middle of a call, which only the node in memory can do.
+    /// Whether a step happens in the middle of a call. Only the node in memory supports that.
     fn is_interleaved(&self) -> bool {
         let is_inside = |step: &Step| {
             matches!(
@@ -221,7 +226,8 @@ fn histories_with_faults_hold_for_the_executable() {
     run_all(&mut process::Processes::in_folder(true));
 }
 
-/// All rows without such faults: strace follows descriptors to their files in /proc, which is hidden in the namespaces.
+/// All rows without faults. The faults need strace, which finds the files of descriptors in /proc, and /proc is
+/// hidden in the namespaces.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn histories_hold_for_the_executable_in_namespaces() {

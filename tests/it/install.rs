@@ -1,4 +1,4 @@
-//! `install` and `uninstall`: what they do to the plugin folder.
+//! `install` and `uninstall`, and how they change the plugin folder.
 
 pub mod folder;
 mod kills;
@@ -19,7 +19,7 @@ fn put_content(content: Vec<u8>) -> Put {
     Box::new(move |folder, name| folder.put(name, &content))
 }
 
-/// A link to a file of this kind, which lies beside it.
+/// A link to a file of this kind beside it.
 fn link_to(put: Put) -> Put {
     Box::new(move |folder, name| {
         put(folder, "target");
@@ -28,12 +28,12 @@ fn link_to(put: Put) -> Put {
     })
 }
 
-/// What an accident leaves in the place of a plugin, and a link to each.
+/// Broken files in place of a plugin, and a link to each.
 fn accidents() -> Vec<(String, Put)> {
-    // Enough for the kernel to see what it is, and too little to run.
+    // Enough for the kernel to recognise the format, and too little to run.
     let copy = unmarked()[..64 << 10].to_vec();
     let mut of_another_machine = copy.clone();
-    // The machine in the header of an ELF file: none has this number.
+    // The machine field in the header of an ELF file. No machine has this number.
     of_another_machine[18..20].copy_from_slice(&[0xfe, 0xca]);
     let kinds = [
         ("empty file", Vec::new()),
@@ -69,7 +69,7 @@ fn silent() -> Vec<(String, Put)> {
     accidents().into_iter().chain(others).collect()
 }
 
-/// The original with a mode.
+/// The original with this file mode.
 fn put_with_mode(mode: u32) -> Put {
     Box::new(move |folder, name| {
         folder.put(name, &original("mode"));
@@ -77,7 +77,7 @@ fn put_with_mode(mode: u32) -> Put {
     })
 }
 
-/// Each kind of file that does.
+/// Each kind of file that answers VERSION as a CNI plugin.
 fn answering() -> Vec<(&'static str, Put)> {
     vec![
         ("original", put_content(original("newer"))),
@@ -87,7 +87,8 @@ fn answering() -> Vec<(&'static str, Put)> {
     ]
 }
 
-/// Runs a command line, and checks its exit status and what lies at the plugin's path and beside it afterwards.
+/// Runs a command line. Checks its exit status, and then the files at the plugin's path and at the path of the kept
+/// original.
 #[track_caller]
 fn expect(folder: &PluginFolder, kind: &str, line: &str, status: i32, found: [&Found; 2]) {
     let outcome = folder.node.run_line(line);
@@ -97,7 +98,7 @@ fn expect(folder: &PluginFolder, kind: &str, line: &str, status: i32, found: [&F
 }
 
 #[test]
-fn what_does_not_answer_is_never_kept_and_never_comes_back() {
+fn file_that_does_not_answer_is_never_kept_or_restored() {
     let folder = PluginFolder::new("silent");
     folder.put_executable(V4, &binary());
     let ours = &folder.found(V4);
@@ -108,14 +109,15 @@ fn what_does_not_answer_is_never_kept_and_never_comes_back() {
         let expect = |line: &str, status, found: [&Found; 2]| {
             expect(&folder, &kind, line, status, found);
         };
-        // In place: install refuses; with --force, it is gone for good.
+        // The file is in place of the plugin: `install` refuses, and `install --force` replaces it without keeping
+        // it.
         put(&folder, V4);
         let broken = &folder.found(V4);
         expect("install", 1, [broken, nothing]);
         expect("uninstall", 0, [broken, nothing]);
         expect("install --force", 0, [ours, nothing]);
         expect("uninstall", 1, [ours, nothing]);
-        // As the kept original: uninstall refuses it, and the next original takes its place.
+        // The file is in place of the kept original: `uninstall` refuses it, and the next original replaces it.
         put(&folder, KEPT);
         let broken = &folder.found(KEPT);
         expect("uninstall", 1, [ours, broken]);
@@ -123,7 +125,7 @@ fn what_does_not_answer_is_never_kept_and_never_comes_back() {
         expect("uninstall", 1, [nothing, broken]);
         folder.put(V4, &original("first"));
         expect("install", 0, [ours, first]);
-        // In place, beside a kept original.
+        // The file is in place of the plugin, beside a kept original.
         put(&folder, V4);
         let broken = &folder.found(V4);
         expect("install", 1, [broken, first]);
@@ -139,7 +141,7 @@ fn what_does_not_answer_is_never_kept_and_never_comes_back() {
 }
 
 #[test]
-fn newest_plugin_that_answers_is_kept_and_comes_back() {
+fn newest_plugin_that_answers_is_kept_and_restored() {
     let folder = PluginFolder::new("answering");
     folder.put_executable(V4, &binary());
     let ours = &folder.found(V4);
@@ -156,7 +158,7 @@ fn newest_plugin_that_answers_is_kept_and_comes_back() {
             for line in ["install", "install --force", "install --verify"] {
                 expect(line, 0, [ours, other]);
             }
-            // As after an upgrade of the node, which brings it again.
+            // An upgrade of the node installs the original again.
             put(&folder, V4);
             expect("install --verify", 1, [other, other]);
             expect("install", 0, [ours, other]);
@@ -200,7 +202,7 @@ fn reports_say_what_was_there() {
     let version = "there is this program, version 0.1.9 (old).";
     says("install --verify", 1, version);
     says("install", 0, " Before: this program, version 0.1.9 (old).");
-    // This one cannot be executed.
+    // This version cannot be executed.
     fs::set_permissions(folder.file(V4), Permissions::from_mode(0o644)).unwrap();
     says("install --verify", 1, ", with mode 0644.");
     says("install", 0, ", with mode 0644.");
@@ -223,7 +225,7 @@ fn reports_say_what_was_there() {
 }
 
 #[test]
-fn both_names_come_back_also_as_links_to_each_other() {
+fn both_names_are_restored_even_as_links_to_each_other() {
     let folder = PluginFolder::new("names");
     folder.put(V4, &original("x"));
     symlink(V4, folder.file(V6)).unwrap();
@@ -233,24 +235,24 @@ fn both_names_come_back_also_as_links_to_each_other() {
         run(line, 0);
     }
     assert!(folder.is_ours(V4) && folder.is_ours(V6));
-    // Now the link that is kept leads to this program.
+    // Now the kept link leads to this program.
     run("uninstall --name azure-vnet-ipamv6", 1);
     run("uninstall", 0);
     assert_eq!(folder.read(V4), original("x"));
     assert_eq!(folder.found(V6), Found::Link(V4.into()));
     assert_eq!(folder.names(), [V4, V6]);
-    // A link to this program is this program.
+    // A link to this program counts as this program.
     run("install", 0);
     run("install --verify --name azure-vnet-ipamv6", 0);
     run("install --name azure-vnet-ipamv6", 0);
     assert_eq!(folder.found(V6), Found::Link(V4.into()));
-    // One of both has no original.
+    // One of the two names has no kept original.
     fs::remove_file(folder.file(V6)).unwrap();
     run("install --name azure-vnet-ipamv6", 0);
     run("uninstall", 1);
     assert_eq!(folder.read(V4), original("x"));
     assert!(folder.is_ours(V6));
-    // A link to the other name takes no kept file's place, as it is this program, and is replaced by that.
+    // A link to the other name counts as this program. It does not replace the kept file, and `install` replaces it.
     run("install", 0);
     fs::remove_file(folder.file(V4)).unwrap();
     symlink(V6, folder.file(V4)).unwrap();
@@ -261,7 +263,7 @@ fn both_names_come_back_also_as_links_to_each_other() {
     run("uninstall --name azure-vnet-ipam", 0);
     assert_eq!(folder.read(V4), original("x"));
     assert!(folder.is_ours(V6));
-    // One of both cannot be looked after.
+    // The cleanup of one of the two names fails.
     run("install", 0);
     fs::create_dir(folder.file(".azure-vnet-ipamv6.installing")).unwrap();
     let half = folder.node.run_line("uninstall");
@@ -279,13 +281,18 @@ fn installed_plugin_serves_calls_under_both_names() {
     for line in ["install", "install --name azure-vnet-ipamv6"] {
         folder.node.run_line(line).success();
     }
-    let add = folder.node.call("ADD", "c1").of(folder.file(V4));
+    let add = folder.node.call("ADD", "c1").with_program(folder.file(V4));
     add.run().success();
     assert_eq!(folder.node.held().len(), 1);
-    // It may be installed by itself, over itself.
+    // The installed executable may install itself again, under both names.
     for (name, other) in [(V4, V6), (V6, V4)] {
         let install = folder.node.command(["install", "--name", other]);
-        let text = install.of(folder.file(name)).run().success().stdout.clone();
+        let text = install
+            .with_program(folder.file(name))
+            .run()
+            .success()
+            .stdout
+            .clone();
         assert!(text.contains("is installed already"), "{text}");
     }
 }
@@ -294,7 +301,7 @@ fn installed_plugin_serves_calls_under_both_names() {
 fn simultaneous_installs_do_not_harm_each_other() {
     let folder = PluginFolder::new("at-once");
     folder.put(V4, &original("x"));
-    // Of two killed installs.
+    // Two killed installs left these files behind.
     folder.put(".azure-vnet-ipam.installing", b"half");
     folder.put(".azure-vnet-ipam.saving", b"half");
     let calls = [(); 6].map(|()| folder.node.command(["install", "-o", "json"]).start());

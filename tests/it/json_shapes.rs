@@ -1,9 +1,9 @@
-//! The shape of `--json`, key by key, as programs rely on it. Values that differ from run to run are placeholders of the same
-//! type in the fixtures.
+//! The shape of `--json`, key by key, because programs rely on it. In the fixtures, values that differ between runs
+//! are placeholders of the same type.
 //!
-//! To change a shape on purpose, run `ACCEPT=1 cargo test --test it json_shapes` and update the table in `.github/REFERENCE.md`. Shapes that need
-//! a real node, such as a leak with all evidence, are in `check-leaks.json` and `reclaim-freed.json`; tests beside the code
-//! compare them.
+//! To change a shape on purpose, run `ACCEPT=1 cargo test --test it json_shapes` and update the table in
+//! `.github/REFERENCE.md`. Shapes that need a real node, such as a leak with all evidence, are in `check-leaks.json`
+//! and `reclaim-freed.json`. Tests beside the code compare them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,8 +23,7 @@ const MOMENTS: [&str; 6] = [
     "generation",
 ];
 
-/// A node with two old pods, a young suspect one, an address in cooldown, an excluded one, and failed
-/// operations.
+/// A node with two old pods, a young suspect one, an address in cooldown, an excluded one, and failed operations.
 fn node_with_history(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..12)));
     let ours = json!({ "type": "azure-vnet-ipam", "cooldown": 3600, "token": "hush" });
@@ -89,11 +88,11 @@ fn assert_output_has_shape(node: &Node, line: &str, status: i32, fixture: &str) 
     );
 }
 
-/// Replaces values that differ between runs or users with placeholders.
+/// Replaces values that differ between runs or users by placeholders.
 fn replace_volatile_values(value: &mut Value, key: &str, root: &str) {
     match value {
         Value::Object(members) => {
-            // Only an operation that had to wait has it.
+            // Only operations that had to wait have this key.
             if members.contains_key("verb") {
                 members.remove("lockMicroseconds");
             }
@@ -102,7 +101,7 @@ fn replace_volatile_values(value: &mut Value, key: &str, root: &str) {
             }
         }
         Value::Array(items) => {
-            // A node in a folder has no processes to scan, and users other than root see less.
+            // A node in a folder has no processes to scan, and users other than root can see less.
             if key == "notSeen" && !items.is_empty() {
                 *items = vec!["HIDDEN".into()];
             }
@@ -135,7 +134,7 @@ fn replace_volatile_values(value: &mut Value, key: &str, root: &str) {
     }
 }
 
-/// The text with placeholders for folder, ports, versions and quantities.
+/// Replaces folder, ports, versions and quantities in a text by placeholders.
 fn without_volatile_parts(text: &str, root: &str) -> String {
     const UNITS: [&str; 6] = ["us", "ms", "s", "bytes", "KiB", "minutes"];
     let is_number = |word: &str| {
@@ -150,7 +149,7 @@ fn without_volatile_parts(text: &str, root: &str) -> String {
                 .chars()
                 .all(|c| c.is_ascii_digit() || "smhd".contains(c))
     };
-    // Keep CNI versions.
+    // Replace only the program's version, and keep CNI versions.
     let version = env!("CARGO_PKG_VERSION");
     let text = text
         .replace(binary().to_str().unwrap(), "PROGRAM")
@@ -164,7 +163,7 @@ fn without_volatile_parts(text: &str, root: &str) -> String {
         normalized += &format!("127.0.0.1:PORT{port}");
     }
     let words: Vec<&str> = normalized.split(' ').collect();
-    let settled = words.iter().enumerate().map(|(n, word)| {
+    let replaced = words.iter().enumerate().map(|(n, word)| {
         let next = words.get(n + 1).map_or("", |next| {
             next.trim_end_matches(|c: char| c.is_ascii_punctuation())
         });
@@ -174,7 +173,7 @@ fn without_volatile_parts(text: &str, root: &str) -> String {
             word => word,
         }
     });
-    settled.collect::<Vec<_>>().join(" ")
+    replaced.collect::<Vec<_>>().join(" ")
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! ADD and DEL killed at every system call, or refused by the disk at every one: the state stays readable, no other pod loses
-//! its address, nothing must be cleaned up by hand, and the repeated call succeeds.
+//! ADD and DEL that are killed, or that the disk fails, at every system call. The state stays readable, no other pod
+//! loses its address, nothing must be cleaned up by hand, and the repeated call succeeds.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,8 @@ fn node() -> (Node, WireServer) {
     (node, wire)
 }
 
-/// Kills a call at every system call. Memory allocations and socket reads vary slightly between calls.
+/// Kills a call at every system call. The number of memory allocations and socket reads varies slightly between
+/// calls.
 fn kill_at_every_system_call<'a>(
     node: &'a Node,
     call: impl Fn() -> Call<'a>,
@@ -45,7 +46,7 @@ fn files_are_written_in_their_order() {
             .lines()
             .filter_map(|line| {
                 let call = line.split_once(' ')?.1.trim_start();
-                let is = |name: &str, of: &str| call.starts_with(name) && call.contains(of);
+                let is = |name: &str, path: &str| call.starts_with(name) && call.contains(path);
                 [
                     ("written", is("write(", "azure-vnet-ipam.json.new>")),
                     ("flushed", is("fsync(", "azure-vnet-ipam.json.new>")),
@@ -93,7 +94,7 @@ fn assert_state_is_sound(node: &Node, at: &str) {
     assert_eq!(held(&state)["10.224.0.5"], "c1", "{at}");
 }
 
-/// Checks an ADD of `c3` that is killed: whatever it did, `c3` gets one address when the call is repeated.
+/// Kills an ADD of `c3` at every system call. In every case `c3` gets one address when the call is repeated.
 fn kill_add(node: &Node, again: impl Fn()) {
     kill_at_every_system_call(
         node,
@@ -106,7 +107,7 @@ fn kill_add(node: &Node, again: impl Fn()) {
             assert_eq!(held.len(), 3, "{at}: {held:?}");
             assert_eq!(held[&address], "c3", "{at}");
             assert_eq!(node.leftover_files(), [""; 0], "{at}");
-            // The backup is the last save again.
+            // The backup must be up to date with the last save again.
             fs::remove_file(node.state_path()).unwrap();
             node.add("c3").success();
             node.del("c3").assert_no_output();
@@ -197,7 +198,7 @@ fn rebuilding_add_survives_a_kill_at_every_system_call() {
             || node.call("ADD", "c3"),
             damaged,
             |at| {
-                // Whatever remains, nobody gets the address of c1.
+                // No other container may get the address of c1, wherever the ADD was killed.
                 node.add("c3").assert_quarantined();
                 assert_eq!(node.held()["10.224.0.5"], "c1", "{at}");
                 node.advance_clock(31);
@@ -249,7 +250,7 @@ fn disk_failure_at_every_system_call_is_reported() {
                     assert_eq!(
                         held[&outcome.address()],
                         "c3",
-                        "{at}: what was given is held"
+                        "{at}: the returned address is held"
                     );
                 }
                 Some(0) => assert!(

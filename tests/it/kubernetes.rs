@@ -1,4 +1,4 @@
-//! The environment `ipv6NodeIpam`: pools from the node object of a test server with real TLS.
+//! The environment `ipv6NodeIpam`. Its pools come from the node object of a test server with real TLS.
 
 mod certificates;
 mod errors;
@@ -54,7 +54,7 @@ impl Cluster {
         cluster
     }
 
-    /// A kubelet's kubeconfig with these members of cluster and user on top; `null` removes one.
+    /// A kubelet's kubeconfig. Merges these members into its cluster and user; `null` removes a member.
     fn kubeconfig(&self, cluster: Value, user: Value) -> String {
         let cluster = merged(
             json!({ "server": self.api.url(), "certificate-authority": "/etc/kubernetes/certs/ca.crt" }),
@@ -106,8 +106,8 @@ pub fn kubeconfig(cluster: &Value, user: &Value) -> String {
     )
 }
 
-/// A Kubernetes API, and the files of a kubelet that joined its cluster, below `root`. The node is node1 and has this IPv6
-/// range.
+/// Creates a Kubernetes API and, below `root`, the files of a kubelet that joined its cluster. The node is node1 and
+/// has this IPv6 range.
 pub fn joined_below(root: &Path, range: &str) -> Api {
     let authority = Authority::new("kubernetes");
     let own = authority.server(&["127.0.0.1"], GOOD);
@@ -143,7 +143,7 @@ fn pod_gets_an_address_of_the_node_range() {
         [&json!(""), &json!(0)]
     );
     assert_eq!(pool["Addresses"].as_object().unwrap().len(), 254);
-    // The request of the plugin.
+    // Check the request of the plugin.
     let requests = cluster.api.requests();
     assert_eq!(requests.len(), 2);
     let head = requests[0].to_lowercase();
@@ -234,23 +234,29 @@ fn kubeconfig_is_found_in_order_of_precedence() {
     };
     fs::remove_file(cluster.node.path(KUBECONFIG)).unwrap();
     missing(&cluster.add("c1"), KUBECONFIG);
-    // The settings file serves main plugins that drop unknown keys.
+    // The settings file is for main plugins that drop unknown keys.
     let settings = json!({ "environment": "ipv6NodeIpam", "kubeconfig": "/etc/k/settings", "nodeName": "node1" });
     cluster
         .node
         .put("/etc/azure-vnet-ipam.json", settings.to_string());
     missing(&cluster.add("c1"), "/etc/k/settings");
-    let said = json!({ "kubeconfig": "/etc/k/said" });
-    missing(&cluster.add_with("c1", said.clone()), "/etc/k/said");
+    let configured = json!({ "kubeconfig": "/etc/k/configured" });
+    missing(
+        &cluster.add_with("c1", configured.clone()),
+        "/etc/k/configured",
+    );
     cluster.node = cluster
         .node
         .env("AZURE_VNET_IPAM_KUBECONFIG", "/etc/k/environment");
-    missing(&cluster.add_with("c1", said.clone()), "/etc/k/environment");
+    missing(
+        &cluster.add_with("c1", configured.clone()),
+        "/etc/k/environment",
+    );
     cluster.node.put("/etc/k/environment", &good);
-    cluster.add_with("c1", said.clone()).success();
+    cluster.add_with("c1", configured.clone()).success();
     cluster.node.env.remove("AZURE_VNET_IPAM_KUBECONFIG");
-    cluster.node.put("/etc/k/said", &good);
-    cluster.add_with("c2", said).success();
+    cluster.node.put("/etc/k/configured", &good);
+    cluster.add_with("c2", configured).success();
     cluster.node.put("/etc/k/settings", &good);
     let bare = conf("1.0.0", json!({}));
     cluster.node.call("ADD", "c3").stdin(bare).run().success();
@@ -266,11 +272,11 @@ fn server_can_be_an_address_name_or_subpath() {
     let localhost = format!("https://localhost:{}/", named.api.port());
     named.put(json!({ "server": localhost }), json!({}));
     named.add("c1").success();
-    // The certificate is for the given name, not for the address.
+    // The certificate is for this name, not for the address.
     named.put(json!({ "tls-server-name": "localhost" }), json!({}));
     named.add("c1").success();
-    let said = json!({ "tls-server-name": "kubernetes.default" });
-    cluster.put(said, json!({}));
+    let configured = json!({ "tls-server-name": "kubernetes.default" });
+    cluster.put(configured, json!({}));
     cluster.add("c1").success();
     for log in [named.node.log(), cluster.node.log()] {
         assert!(!log.contains("Source refresh failed"), "{log}");
@@ -369,13 +375,13 @@ fn check_reports_the_node_range_or_a_remedy() {
         "/etc/azure-vnet-ipam.json",
         r#"{"environment":"ipv6NodeIpam"}"#,
     );
-    let told = cluster.node.run_line("check --all").stdout;
+    let report = cluster.node.run_line("check --all").stdout;
     let range = "the node has fd00:10:244:3::/120 with 254 addresses for pods";
-    assert!(told.contains(range), "{told}");
+    assert!(report.contains(range), "{report}");
     cluster.api.set(Play::Node(vec!["10.244.3.0/24"]));
-    let told = cluster.node.run_line("check --json").stdout;
+    let report = cluster.node.run_line("check --json").stdout;
     let remedy = "kubectl get node NAME -o jsonpath='{.spec.podCIDRs}'";
     for words in ["has no IPv6 range with addresses for pods", remedy] {
-        assert!(told.contains(words), "{told}");
+        assert!(report.contains(words), "{report}");
     }
 }

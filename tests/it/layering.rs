@@ -1,24 +1,24 @@
-//! The house rules that a compiler does not check.
+//! The rules for the source code that the compiler does not check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::harness::{package, rust_files};
 
-/// The rooms, each of which may use those before it and itself.
-const ROOMS: [&str; 13] = [
+/// The modules of the program. Each may use itself and the modules before it.
+const MODULES: [&str; 13] = [
     "codec", "ipam", "cni", "host", "source", "state", "evidence", "events", "log", "stdio",
     "failure", "plugin", "ops",
 ];
 
-/// Where files are opened.
+/// The only file in which files are opened.
 const OPENER: &str = "host/files.rs";
 
-fn room(name: &str) -> Option<usize> {
-    ROOMS.iter().position(|room| *room == name)
+fn position(name: &str) -> Option<usize> {
+    MODULES.iter().position(|module| *module == name)
 }
 
-/// The source files of the program by their path below `src`, without tests and comments.
+/// The source files of the program, without tests and comments, by their path below `src`.
 fn sources() -> Vec<(String, String)> {
     let root = package().join("src");
     let read = |file: std::path::PathBuf| {
@@ -38,7 +38,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The names behind `prefix` in a text, such as `crate::host::words` and `crate::{log, state::{self, Lock}}`.
+/// The names after `prefix` in a text, such as `crate::host::words` and `crate::{log, state::{self, Lock}}`.
 fn names_behind<'a>(prefix: &str, code: &'a str) -> Vec<&'a str> {
     let mut found = Vec::new();
     for path in code.split(prefix).skip(1) {
@@ -63,14 +63,14 @@ fn names_behind<'a>(prefix: &str, code: &'a str) -> Vec<&'a str> {
 }
 
 #[test]
-fn rooms_use_only_those_before_them() {
+fn modules_use_only_modules_before_them() {
     let mut wrong = Vec::new();
     let mut seen = 0;
     for (file, code) in sources() {
-        let Some(here) = room(file.split(['/', '.']).next().unwrap()) else {
+        let Some(here) = position(file.split(['/', '.']).next().unwrap()) else {
             continue;
         };
-        // Other rooms are named from the crate on.
+        // Paths to other modules start at the crate.
         let up = if file.contains('/') {
             "super::super"
         } else {
@@ -79,7 +79,7 @@ fn rooms_use_only_those_before_them() {
         assert!(!code.contains(up), "{file} names {up}");
         for used in names_behind("crate::", &code) {
             seen += 1;
-            if room(used).is_none_or(|there| there > here) {
+            if position(used).is_none_or(|there| there > here) {
                 wrong.push(format!("{file} uses {used}"));
             }
         }
@@ -89,7 +89,7 @@ fn rooms_use_only_those_before_them() {
 }
 
 #[test]
-fn every_way_of_naming_a_room_is_seen() {
+fn every_way_of_naming_a_module_is_found() {
     let code = "use crate::plugin::Context;\nuse crate::{log, state::{self, Lock}, cni};\n\
                 let x = crate::host::words(y::z, source::a);";
     let expected = ["plugin", "log", "state", "cni", "host"];
@@ -97,7 +97,7 @@ fn every_way_of_naming_a_room_is_seen() {
 }
 
 #[test]
-fn parts_of_a_room_do_not_use_each_other_in_a_circle() {
+fn parts_of_a_module_do_not_use_each_other_in_a_circle() {
     let (sources, mut seen) = (sources(), 0);
     let folders = sources.iter();
     let folders = folders.filter_map(|(file, code)| Some((file.strip_suffix("mod.rs")?, code)));
@@ -106,7 +106,7 @@ fn parts_of_a_room_do_not_use_each_other_in_a_circle() {
         let inside = inside.filter_map(|(file, code)| Some((file.strip_prefix(folder)?, code)));
         let inside =
             inside.map(|(file, code)| (file.split(['/', '.']).next().unwrap(), file, code));
-        // The part of each name that the folder has, and what `mod.rs` says beside passing them on.
+        // The part that declares each name of the folder. `own` is the code of `mod.rs` without its re-exports.
         let mut part_of: BTreeMap<_, _> = inside.clone().map(|(part, ..)| (part, part)).collect();
         let code = code.replace("pub(crate) use ", "pub use ");
         let mut own = String::new();
@@ -125,7 +125,7 @@ fn parts_of_a_room_do_not_use_each_other_in_a_circle() {
             if file == "mod.rs" {
                 let paths = own.split(|c| !is_word(c) && c != ':');
                 let named = paths.map(|path| (path, path.split("::").next().unwrap()));
-                // A part alone is its declaration.
+                // A part without a path is its own declaration.
                 let named =
                     named.filter(|(path, name)| part_of.get(name).is_some_and(|p| p != path));
                 used.extend(named.map(|(_, name)| name));
@@ -138,7 +138,7 @@ fn parts_of_a_room_do_not_use_each_other_in_a_circle() {
                 .or_default()
                 .extend(used.filter(|part| *part != here));
         }
-        // Again and again, what uses nothing of the rest is taken away.
+        // Repeatedly remove the parts that use none of the remaining ones. A circle remains.
         for _ in 0..uses.len() {
             let left: BTreeSet<_> = uses.keys().copied().collect();
             uses.retain(|_, used| !used.is_disjoint(&left));
@@ -149,10 +149,10 @@ fn parts_of_a_room_do_not_use_each_other_in_a_circle() {
 }
 
 #[test]
-fn only_their_rooms_ask_the_outside_world() {
+fn only_certain_modules_access_the_outside_world() {
     let outside = ["std::fs", "std::env", "std::io", "std::process"];
     let clocks = ["SystemTime", "Instant", "rustix", "tracing"];
-    // Elsewhere a pipe or a device in the file's place would keep the call waiting.
+    // In other files, these functions could block on a pipe or a device in place of a file.
     let opens = ["fs::read(", "fs::read_to_string", "fs::write", "fs::copy"];
     let types = ["File::open", "File::create", "File::options", "OpenOptions"];
     let calls = ["rustix::fs::open", "openat(", "libc::open"];

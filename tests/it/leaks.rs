@@ -1,4 +1,4 @@
-//! Ways to leak an address for good. Each was possible once and was found by attacking the plugin.
+//! Ways to leak an address permanently. Each was possible once, and was found by attacking the plugin.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -48,7 +48,7 @@ fn start_process_in(pod: &str) -> Process {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn path_with_a_reused_process_id_keeps_nobody_alive() {
+fn path_with_a_reused_process_id_is_no_sign_of_life() {
     only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..7);
     let (one, two) = (pods.start("one"), pods.start("two"));
@@ -74,7 +74,7 @@ fn path_with_a_reused_process_id_keeps_nobody_alive() {
     assert_eq!(held, [(two, "two".to_owned())]);
 }
 
-/// Writes a cache entry of libcni before 1.2, as containerd 1.6 does: without network namespace.
+/// Writes a cache entry without a network namespace, as libcni before 1.2 does, for example in containerd 1.6.
 pub fn cache_without_namespace(node: &Node, pod: &str, address: &str) {
     node.cache("azure", pod, "eth0", "", &[address]);
     let path = node.path(&format!("/var/lib/cni/results/azure-{pod}-eth0"));
@@ -83,7 +83,8 @@ pub fn cache_without_namespace(node: &Node, pod: &str, address: &str) {
     fs::write(path, entry.to_string()).unwrap();
 }
 
-/// A user's process in its own user and network namespaces, with these addresses on lo, visible in the node's /proc.
+/// A user's process in its own user and network namespaces, with these addresses on lo. It is visible in the node's
+/// /proc.
 fn start_user_namespace_with(addresses: &[&str]) -> Process {
     let mut line = "ip link set lo up".to_owned();
     for address in addresses {
@@ -95,9 +96,9 @@ fn start_user_namespace_with(addresses: &[&str]) -> Process {
     let id = user.id();
     let last = addresses.last().unwrap();
     wait_until("the addresses of the user's namespace", || {
-        let mut look = Command::new("nsenter");
-        look.arg(format!("--net=/proc/real/{id}/ns/net"));
-        let addresses = output(look.args(["ip", "-o", "addr", "show", "dev", "lo"])).stdout;
+        let mut nsenter = Command::new("nsenter");
+        nsenter.arg(format!("--net=/proc/real/{id}/ns/net"));
+        let addresses = output(nsenter.args(["ip", "-o", "addr", "show", "dev", "lo"])).stdout;
         String::from_utf8_lossy(&addresses).contains(&format!("{last}/32"))
     });
     make_process_visible(id);
@@ -122,7 +123,7 @@ fn user_namespace_reserves_no_address() {
         let add = pods.add_later(QUARANTINE, pod);
         assert_eq!(add.address(), POOL[n + 1]);
     }
-    // On a fresh node it is not mistaken for a lost state either.
+    // On a fresh node, such a namespace does not count as a sign of a lost state either.
     pods.remove_without_del("one");
     fs::remove_file(pods.node.state_path()).unwrap();
     fs::remove_dir_all(pods.node.path("/var/run/azure-vnet")).unwrap();
@@ -145,10 +146,10 @@ fn user_namespace_delays_reclaim_but_not_del() {
     assert_eq!(pods.start("new"), one);
     pods.add_later(HOUR, "more").error();
     user.kill();
-    // The process ends first, its network namespace a moment later.
-    let story = || pods.node.run_command(["show", &two, "--json"]).json();
+    // The network namespace is destroyed a moment after the process ends.
+    let shown = || pods.node.run_command(["show", &two, "--json"]).json();
     wait_until("the end of the user's namespace", || {
-        story()["addresses"][0]["shown"] == json!([])
+        shown()["addresses"][0]["shown"] == json!([])
     });
     assert_eq!(pods.add_later(HOUR, "more").address(), two);
 }
@@ -178,22 +179,22 @@ fn pod_with_user_namespace_keeps_its_address() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn address_of_the_originals_pod_is_free_while_that_is_torn_down() {
+fn address_of_the_originals_pod_is_free_during_its_teardown() {
     only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..7);
     let address = pods.start("old");
     pods.node.make_state_the_originals();
-    // The main plugin releases the address before it takes the network namespace down.
+    // The main plugin releases the address before it removes the network namespace.
     pods.del("old");
     pods.add("new").success();
     assert!(!pods.held().contains_key(&*address), "{:?}", pods.held());
 }
 
-/// Runs an ADD during which something happens: it is stopped when it has opened a file for the nth time, and continued afterwards. Its
-/// look at the node may be over before that on an emulated processor.
+/// Runs an ADD, and calls `happens` in the middle of it. The ADD is stopped when it opens a file for the nth time,
+/// and continued afterwards. On an emulated processor, its scan may be over before that.
 fn during_an_add(pods: &Pods, file: &Path, nth: usize, happens: impl FnOnce()) {
     static LISTED: AtomicU16 = AtomicU16::new(10);
-    // An address that was not listed before, so that the ADD compares the state with the node.
+    // A newly listed address makes the ADD scan the node.
     let end = LISTED.fetch_add(1, Ordering::Relaxed);
     pods.wire.set(Reply::Xml(xml(5..end)));
     let trace = pods.node.path("/trace");
@@ -219,20 +220,20 @@ fn during_an_add(pods: &Pods, file: &Path, nth: usize, happens: impl FnOnce()) {
     pods.del("new");
 }
 
-/// A node of which no look is complete, as long as the second value lives.
+/// A node on which no scan is complete while the second value exists.
 fn node_with_something_hidden() -> (Pods, impl Drop) {
     let pods = Pods::in_namespaces(5..9);
     sh("ip netns add new");
     (pods, hide_a_namespace())
 }
 
-/// The look reads the entry of the cache before the DEL of its pod, and follows the path in it after that.
+/// The scan reads the cache entry before the DEL of its pod, and follows the path in the entry after the DEL.
 #[test]
 #[ignore = "needs root, unshare, iproute2 and strace"]
-fn pod_whose_namespace_ends_during_a_look_leaves_nothing() {
+fn pod_deleted_during_a_scan_leaves_no_holder() {
     only_in!(in_private_namespaces);
     let (pods, _hidden) = node_with_something_hidden();
-    // Between both commands, the path leads to an ordinary file.
+    // `ip netns del` unmounts the path and then removes it. In between, the path leads to an ordinary file.
     for (pod, end) in [
         ("one", "ip netns del one"),
         ("two", "umount /run/netns/two"),
@@ -250,18 +251,18 @@ fn pod_whose_namespace_ends_during_a_look_leaves_nothing() {
     }
 }
 
-/// Kernels since 6.18 tell the look, which meets two network namespaces with the same inode.
+/// The scan finds two network namespaces with the same inode. Kernels since 6.18 let it distinguish them.
 #[test]
 #[ignore = "needs root, unshare, iproute2 and strace"]
-fn pod_whose_inode_is_reused_during_a_look_leaves_nothing() {
+fn pod_with_an_inode_reused_during_a_scan_leaves_no_holder() {
     only_in!(in_private_namespaces);
     let (pods, _hidden) = node_with_something_hidden();
-    // The second round of the look finds the successor of the pod's namespace.
+    // The second round of the scan finds the successor of the pod's namespace.
     let mounts = pods.node.path("/proc/self/mountinfo");
     let is_reused = (0..20).map(|n| format!("old{n}")).any(|pod| {
         let address = pods.start(&pod);
         let inode = inode_of(&pod);
-        // The look stays in the last namespace while it waits.
+        // The scan stays in the last namespace while it waits.
         sh(&format!("ip netns add last{pod}"));
         let mut successor = None;
         during_an_add(&pods, &mounts, 2, || {

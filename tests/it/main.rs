@@ -1,7 +1,7 @@
-//! Tests of the program as a program: the built binary is started as a runtime starts it, in a folder of its own or in
-//! namespaces of its own, with wire servers that really listen.
+//! Tests of the executable. The tests start it as a runtime does, in a folder or in namespaces of its own, with wire
+//! servers on real sockets.
 //!
-//! Tests that need root, or programs beside Rust, are ignored with the reason; `.ci/run` runs them too.
+//! Tests that need root, or programs other than Rust's, are ignored with the reason. `.ci/run` runs them too.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

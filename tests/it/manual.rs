@@ -1,4 +1,4 @@
-//! Help, as people and shells read it.
+//! Help texts, as users and shells read them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use crate::harness::wait::{Process, output};
 use crate::harness::{binary, package};
 
-/// Every command of the program with its options, as the definition of the command line has them.
+/// Every command of the program with its options, from the definition of the command line.
 fn commands() -> Vec<(String, Vec<String>)> {
     let program = azure_vnet_ipam::ops::command_line("azure-vnet-ipam");
     let commands = program.get_subcommands().map(|command| {
@@ -33,7 +33,7 @@ fn stdout_of(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A program that reads this text and has nothing to say against it; gives what it prints.
+/// Runs a program with this text as its input. It must succeed without a message on stderr. Returns its stdout.
 #[track_caller]
 fn piped(program: &str, args: &[&str], stdin: &str) -> String {
     let mut process = Process::start_piped(Command::new(program).args(args));
@@ -110,10 +110,10 @@ fn usage_errors_go_to_stderr_and_suggest_what_may_be_meant() {
     }
 }
 
-/// The calls of the program that a page shows: what follows its name in blocks and spans of code.
+/// The calls of the program on a page: the text after its name in code blocks and code spans.
 fn shown_calls(page: &str) -> Vec<String> {
     let lines = page.split('`').skip(1).step_by(2).flat_map(str::lines);
-    // Three backticks in a row begin a block, whose text is between the third and the fourth.
+    // Three backticks in a row begin a block. Its text is between the third and the fourth backtick.
     let blocks = page.split("```").skip(1).step_by(2).flat_map(str::lines);
     let calls = lines.chain(blocks).flat_map(|line| {
         let line = line.split(" #").next().unwrap_or(line);

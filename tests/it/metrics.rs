@@ -55,7 +55,7 @@ fn operations(figures: &BTreeMap<String, f64>, verb: &str) -> [f64; 2] {
         .map(|result| figures[&format!(r#"operations_total{{verb="{verb}",result="{result}"}}"#)])
 }
 
-/// A node on which everything that is counted happened.
+/// A node with an operation of every kind that is counted.
 fn node_with_history(name: &str) -> Node {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..15)));
     node.put(
@@ -66,7 +66,7 @@ fn node_with_history(name: &str) -> Node {
         node.add(id).success();
     }
     node.del("c2").assert_no_output();
-    // Its DEL came first.
+    // The DEL arrives before the ADD.
     node.del("c4").assert_no_output();
     node.add("c4").success();
     let taken = json!({ "subnet": SUBNET, "ipAddress": "10.224.0.5" });
@@ -103,7 +103,7 @@ fn metrics_match_what_happened() {
 }
 
 #[test]
-fn metrics_change_nothing_and_wait_for_nobody() {
+fn metrics_change_nothing_and_wait_for_no_lock() {
     let node = node_with_history("look");
     let _lock = node.hold_lock();
     let fetch = fs::File::open(node.fetch_lock_path()).unwrap();
@@ -111,7 +111,6 @@ fn metrics_change_nothing_and_wait_for_nobody() {
     let before = (node.state_bytes(), node.log());
     let first = parse(&text(&node));
     let mut second = parse(&text(&node));
-    // Time passes.
     let age = first["refresh_age_seconds"];
     assert!(second["refresh_age_seconds"] >= age);
     second.insert("refresh_age_seconds".into(), age);
@@ -127,7 +126,7 @@ fn missing_state_has_no_pools() {
     assert_eq!(operations(&figures, "ADD"), [0.0, 0.0]);
     let has_series = |start: &str| figures.keys().any(|series| series.starts_with(start));
     assert!(!has_series("pool_") && !has_series("refresh_age") && !has_series("operation_errors"));
-    // Reading creates no files either.
+    // The command must not create files either.
     assert!(!node.path("/var").exists());
 }
 
@@ -180,15 +179,15 @@ fn durations_and_waits_are_counted() {
     let (node, _wire) = Node::with_wire("durations", Reply::Xml(xml(5..15)));
     node.add("c1").success();
     node.del("c1").assert_no_output();
-    let of = |figures: &BTreeMap<String, f64>, verb: &str, part: &str, le: &str| {
+    let duration = |figures: &BTreeMap<String, f64>, verb: &str, part: &str, le: &str| {
         figures[&format!(r#"operation_duration_seconds_{part}{{verb="{verb}"{le}}}"#)]
     };
     let before = parse(&text(&node));
     for verb in ["ADD", "DEL"] {
-        assert_eq!(of(&before, verb, "bucket", r#",le="+Inf""#), 1.0);
-        assert!(of(&before, verb, "sum", "") > 0.0);
+        assert_eq!(duration(&before, verb, "bucket", r#",le="+Inf""#), 1.0);
+        assert!(duration(&before, verb, "sum", "") > 0.0);
     }
-    // An ADD that waits for the lock.
+    // This ADD waits for the lock.
     const WAIT: Duration = Duration::from_secs(2);
     let lock = node.hold_lock();
     thread::scope(|scope| {
@@ -198,8 +197,8 @@ fn durations_and_waits_are_counted() {
         waiting.join().unwrap().success();
     });
     let after = parse(&text(&node));
-    assert_eq!(of(&after, "ADD", "count", ""), 2.0);
-    let short = |figures| of(figures, "ADD", "bucket", r#",le="0.1""#);
+    assert_eq!(duration(&after, "ADD", "count", ""), 2.0);
+    let short = |figures| duration(figures, "ADD", "bucket", r#",le="0.1""#);
     assert_eq!(short(&after), short(&before));
     let waits = after["lock_waits_total"] - before["lock_waits_total"];
     assert_eq!(waits, 1.0);
@@ -227,7 +226,7 @@ fn output_file_is_for_the_collector() {
     let (folder, file) = collector_file(&node);
     fs::write(&file, "old").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    // Neither stdout nor the umask matters.
+    // The file must not depend on stdout or on the umask.
     let call = node.call("", "").without("CNI_COMMAND");
     let line = format!("umask 077; exec \"$0\" metrics --output {file} >&-");
     call.run_in_shell(&line).assert_no_output();
@@ -257,7 +256,7 @@ fn unwritable_output_file_is_reported_and_leaves_nothing() {
     let path = folder.to_str().unwrap();
     let outcome = run_metrics(&node, &["--output", path]);
     check(outcome, path, "it is not a regular file");
-    // As on a full disk: the file is created, but nothing can be written.
+    // The file can be created, but not written, as on a full disk.
     let call = node.call("", "").without("CNI_COMMAND");
     let line = format!("trap '' XFSZ; ulimit -f 0; exec \"$0\" metrics --output {file}");
     check(call.run_in_shell(&line), &file, "file too large");

@@ -1,8 +1,9 @@
-//! Histories of a whole node: pods that come, go and vanish, calls that are killed or raced, reboots, lost, damaged and old
-//! files, a changing source, unreadable lists, the original in turn with us on one file. They are compared with a model that
-//! knows who is alive.
+//! Random histories of a whole node. Pods come, go and vanish. Calls are killed or raced. The node reboots. Files are
+//! lost, damaged or replaced by old copies. The source changes, and lists become unreadable. The original takes turns
+//! with this plugin on one file. The results are compared with a model that knows which pods are alive.
 //!
-//! The plugin's own ADD, DEL, GC and reclaim run on real texts of state, backup and record. Disk, kernel and clock are in memory.
+//! The plugin's own ADD, DEL, GC and reclaim run on real texts of state, backup and record. Disk, kernel and clock
+//! are in memory.
 
 mod enumerate;
 mod events;
@@ -24,7 +25,7 @@ pub(crate) use events::{Answer, Blindness};
 pub(crate) use node::Fault;
 pub(crate) use world::{Container, Id, InFlight, Rules, SUBNETS, User, World};
 
-/// A node whose source lists up to six addresses.
+/// A node with a source that lists up to six addresses.
 pub(crate) const NODE: Rules = Rules {
     families: &[Family::V4],
     addresses: 6,
@@ -42,7 +43,8 @@ proptest! {
     #![proptest_config(ProptestConfig {
         cases: std::env::var("PROPTEST_CASES").map_or(3000, |n| n.parse().unwrap()),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct("testdata/histories.txt"))),
-        // The same histories each time, so that a change is judged by itself. With PROPTEST_CASES they are others each time.
+        // A fixed seed, so that results can be reproduced. With PROPTEST_CASES the histories are different in each
+        // run.
         rng_seed: match std::env::var_os("PROPTEST_CASES") {
             None => RngSeed::Fixed(1),
             Some(_) => ProptestConfig::default().rng_seed,

@@ -13,14 +13,14 @@ use crate::harness::{Node, Outcome, Reply, SUBNET, WireServer, conf, is_long, sh
 use crate::privileged::{in_private_namespaces, only_in};
 use crate::verbs::{call_without_container, status};
 
-/// A node in private namespaces, with the kernel's interfaces and /proc, and its other files in a folder.
+/// A node in private namespaces, with the kernel's interfaces and /proc. Its other files are in a folder.
 pub struct Pods {
     pub node: Node,
     pub wire: WireServer,
 }
 
 impl Pods {
-    /// Must be called in private mount and network namespaces.
+    /// Creates a node with these addresses. Must be called in private mount and network namespaces.
     pub fn in_namespaces(last: impl IntoIterator<Item = u16>) -> Pods {
         // Shared, so that namespaces mounted later are visible below the node's root too.
         sh(
@@ -88,7 +88,7 @@ impl Pods {
     /// Removes a pod as a crash would, without a DEL.
     pub fn remove_without_del(&self, pod: &str) {
         sh(&format!("ip netns del {pod}"));
-        // The kernel destroys a namespace with a delay, and the link on the host with it.
+        // The kernel destroys a namespace and its link on the host with a delay.
         wait_until(format!("the end of pod {pod}"), || {
             !has_link(&format!("v-{pod}"))
         });
@@ -127,7 +127,7 @@ pub fn make_process_visible(id: u32) {
     sh(&format!("ln -sfn real/{id} /proc/{id}"));
 }
 
-/// Returns whether the kernel tells a socket the cookie of its namespace, as Linux does since 5.14.
+/// Returns whether the kernel reports the cookie of a socket's network namespace, as Linux does since 5.14.
 pub fn has_namespace_cookies() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split('.').map(|n| n.parse::<u32>().ok());
@@ -202,7 +202,7 @@ fn exhausted_pool_reclaims_only_dead_addresses() {
     assert_eq!(pods.held()[&three], "three");
 }
 
-/// Each single sign of life keeps a record.
+/// A single sign of life is enough to keep a record.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn every_sign_of_life_prevents_reclaim() {
@@ -250,7 +250,7 @@ fn every_sign_of_life_prevents_reclaim() {
     sh(&format!("ip route add {address}/32 dev br0"));
     still_held("the host has a route to it");
     sh(&format!("ip route del {address}/32 dev br0"));
-    // A namespace that only an open file and a link refer to.
+    // Only an open file and a link refer to this namespace.
     let hider = hide_a_namespace();
     still_held("a link leads to a namespace that was not found");
     drop(hider);
@@ -261,7 +261,8 @@ fn every_sign_of_life_prevents_reclaim() {
     );
 }
 
-/// A process that holds a network namespace open. The host has a link into it, but it is not mounted and has no process.
+/// Starts a process that holds a network namespace open. The host has a link into the namespace, but it is not
+/// mounted, and no process is in it.
 pub fn hide_a_namespace() -> impl Drop {
     struct Hider(Option<Process>);
     impl Drop for Hider {
@@ -277,7 +278,8 @@ pub fn hide_a_namespace() -> impl Drop {
     let hold = {
         let mut hold = Command::new("sleep");
         let namespace = fs::File::open("/run/netns/hidden").unwrap();
-        // Opened before the process starts, so that there is nothing to wait for. The command closes this process's file.
+        // The file is opened before the process starts, so there is nothing to wait for. Dropping the command closes
+        // this process's copy.
         Process::start(hold.arg("1000").stdin(namespace))
     };
     sh("ip netns del hidden");
@@ -295,8 +297,8 @@ fn has_link(name: &str) -> bool {
 #[ignore = "needs root, unshare and iproute2"]
 fn live_pod_loses_its_suspect_mark() {
     only_in!(in_private_namespaces);
-    type NodeSnapshot = fn(&Pods);
-    let looks: [(&str, NodeSnapshot); 3] = [
+    type ScanOfNode = fn(&Pods);
+    let scans: [(&str, ScanOfNode); 3] = [
         ("reclaim", |pods| {
             pods.node.run_command(["reclaim", "--yes"]).success();
         }),
@@ -318,9 +320,9 @@ fn live_pod_loses_its_suspect_mark() {
     pods.start("zero");
     pods.node.advance_clock(GRACE);
     let one = pods.start("one");
-    for (what, look) in looks {
+    for (what, scan) in scans {
         pods.del("one");
-        // This ADD finds nothing dead; the next one counts as the second look.
+        // This ADD finds nothing dead. The next one counts as the second scan.
         pods.del("one");
         assert_eq!(pods.add("one").address(), one);
         let suspects = |pods: &Pods| {
@@ -330,7 +332,7 @@ fn live_pod_loses_its_suspect_mark() {
             line.unwrap().split(' ').next_back().unwrap().to_owned()
         };
         assert_eq!(suspects(&pods), "1", "{what}");
-        look(&pods);
+        scan(&pods);
         assert_eq!(suspects(&pods), "0", "{what}");
     }
 }
@@ -340,7 +342,7 @@ fn live_pod_loses_its_suspect_mark() {
 fn addresses_of_the_host_are_not_allocated() {
     only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..10);
-    // cloud-init configured all addresses on the host; a crashed main plugin left a route.
+    // cloud-init has configured all addresses on the host, and a crashed main plugin has left a route.
     sh(
         "ip addr add 10.224.0.5/16 dev eth0 && ip addr add 10.224.0.6/16 dev eth0 && ip route add 10.224.0.7/32 dev br0",
     );
@@ -381,12 +383,13 @@ fn addresses_of_the_host_are_not_allocated() {
     );
 }
 
-/// Attachments come and go beside many pods and many threads. With LONG=1 it is the crowd of a large node.
+/// Creates and deletes attachments beside many pods and many threads. With LONG=1 there are as many as on a large
+/// node.
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
 fn attachments_come_and_go_on_a_crowded_node() {
     only_in!(in_private_namespaces);
-    /// How many of the attachments live at a time.
+    /// The number of attachments that are alive at a time.
     const LIVE: usize = 25;
     let (crowd, threads, rounds) = if is_long() {
         (500, 5000, 1000)
@@ -424,7 +427,7 @@ fn attachments_come_and_go_on_a_crowded_node() {
         }
         let minutes = start.elapsed().as_secs_f64() / 60.0;
         println!("{:.0} ADDs and DELs a minute", f64::from(rounds) / minutes);
-        assert_eq!(pods.held(), holders, "what the callers were told");
+        assert_eq!(pods.held(), holders, "what the callers got");
         let start = Instant::now();
         let check = pods.node.run_line("check");
         println!("check took {:?}", start.elapsed());

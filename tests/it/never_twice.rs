@@ -1,5 +1,5 @@
-//! Ways to grant an address twice, or to free the address of a live pod. Each was possible once and was found by attacking
-//! the plugin.
+//! Ways to allocate an address twice, or to free the address of a live pod. Each was possible once, and was found by
+//! attacking the plugin.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::harness::{Gate, Node, Reply, Running, SUBNET, WireServer, sh, sh_with
 use crate::namespaces::{Pods, has_namespace_cookies};
 use crate::privileged::{in_private_namespaces, only_in};
 
-/// A node on which `c1` holds 10.224.0.5, as its network namespace and libcni's cache show.
+/// A node on which `c1` holds 10.224.0.5. Its network namespace and libcni's cache show the address.
 fn node_with_a_pod(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml(5..10)));
     node.put("/var/run/netns/c1", "");
@@ -61,7 +61,7 @@ fn older_answer_is_not_merged_over_a_newer_one() {
     ));
     let slow = node.call("ADD", "c2").start();
     wait_until("the request of the slow ADD", || wire.count() == 2);
-    // The fetch lock is removed, so the next call does not wait for it.
+    // Remove the fetch lock, so that the next call does not wait for it.
     fs::remove_file(node.fetch_lock_path()).unwrap();
     wire.set(Reply::Xml(xml([5, 8, 9])));
     node.add("c3").success();
@@ -73,7 +73,7 @@ fn older_answer_is_not_merged_over_a_newer_one() {
 }
 
 #[test]
-fn moments_in_the_future_are_not_waited_for() {
+fn calls_do_not_wait_for_moments_in_the_future() {
     const NEVER: u64 = u64::MAX - 1;
     let (node, wire) = node_with_a_pod("future");
     let attempts = fs::read(node.fetch_lock_path()).unwrap();
@@ -100,14 +100,14 @@ fn moments_in_the_future_are_not_waited_for() {
     assert!(since.as_u64().unwrap() < NEVER);
 }
 
-/// Where the call sleeps: after it loaded the state and before the rename, and between the rename and the printing of the
+/// The places where a call sleeps: between loading the state and the rename, and between the rename and printing the
 /// result.
 const PLACES: [&str; 2] = [
     "inject=fsync:delay_enter=2000000:when=1",
     "inject=fsync:delay_enter=2000000:when=2",
 ];
 
-/// Starts a call that sleeps there, and returns when it is about to.
+/// Starts a call that sleeps at a place. Returns when the call is about to sleep.
 fn start_slow_call(node: &Node, command: &str, id: &str, place: &str) -> Running {
     let state = node.state_bytes();
     let slow = node.call(command, id).strace(&[place]).start();
@@ -125,7 +125,7 @@ fn new_state(node: &Node) -> PathBuf {
     node.path("/var/run/azure-vnet-ipam.json.new")
 }
 
-/// Checks that the call failed because the lock was taken from it, so that the runtime repeats it.
+/// Checks that the call failed because it lost the lock. The runtime then repeats it.
 #[track_caller]
 fn assert_lost_lock(slow: Running, at: &str) {
     let (code, msg) = slow.finish().error();
@@ -150,7 +150,7 @@ fn add_fails_when_its_temp_file_is_replaced() {
 
 #[test]
 #[ignore = "needs strace"]
-fn call_whose_lock_folder_is_removed_counts_for_nothing() {
+fn call_fails_when_its_lock_folder_is_removed() {
     for place in PLACES {
         let (node, _wire) = Node::with_wire("lockgone", Reply::Xml(xml(5..10)));
         let lock_folder = node.path("/var/run/azure-vnet");
@@ -172,8 +172,8 @@ fn call_whose_lock_folder_is_removed_counts_for_nothing() {
     }
 }
 
-/// Starts a pod whose network namespace has the inode that another pod's had. The kernel uses the lowest free number, so the
-/// numbers below are occupied first. Returns `None` when another process gets the number.
+/// Starts a pod whose network namespace has the inode of a former pod's. The kernel uses the lowest free number, so
+/// the lower numbers are occupied first. Returns `None` when another process gets the number.
 pub fn start_in_reused_inode(inode: u64, gone: &str) -> Option<String> {
     const MOST: usize = 30;
     (0..MOST).map(|n| format!("reused{n}-{gone}")).find(|pod| {
@@ -209,7 +209,7 @@ fn reused_inode_does_not_keep_a_dead_holder_alive() {
     panic!("no inode was reused");
 }
 
-/// Kernels before 6.18 report the number of a namespace only to a socket in it.
+/// Kernels before 6.18 report the cookie of a namespace only to a socket in it.
 #[test]
 #[ignore = "needs root, unshare, iproute2 and strace"]
 fn namespace_identity_is_the_same_on_every_kernel_interface() {

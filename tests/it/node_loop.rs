@@ -1,4 +1,4 @@
-//! `node-loop`: what it writes, what it watches, and how it ends.
+//! `node-loop`: the file that it writes, what it watches, and how it ends.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ use crate::install::folder::{KEPT, PluginFolder, V4, original};
 use crate::namespaces::Pods;
 use crate::privileged::{in_private_namespaces, only_in};
 
-/// Longer than any test: the clock of the node is moved instead.
+/// The intervals are longer than any test. The tests advance the clock of the node instead.
 const INTERVALS: [&str; 4] = ["--interval", "600", "--check-interval", "3600"];
 
 /// The file for the collector, in a folder that does not exist yet.
@@ -31,7 +31,7 @@ fn make_folder(node: &Node) -> PathBuf {
     file
 }
 
-/// Starts the loop on a node whose clock can be moved.
+/// Starts the loop on a node with a clock that can be advanced.
 fn start(node: &Node, options: &[&str]) -> Running {
     node.set_clock(0);
     let file = output_file(node);
@@ -45,13 +45,13 @@ fn pid_of(node_loop: &Running) -> Pid {
     Pid::from_raw(i32::try_from(node_loop.id()).unwrap()).unwrap()
 }
 
-/// Ends the loop by SIGTERM, which it obeys at once.
+/// Sends SIGTERM to the loop, which must end at once.
 #[track_caller]
 fn stop(node_loop: Running) -> Outcome {
     let began = Instant::now();
     kill_process(pid_of(&node_loop), Signal::TERM).unwrap();
     let outcome = node_loop.finish();
-    // Far below the intervals, and far above what a busy machine needs.
+    // The limit is far below the intervals, and far above the time that a busy machine needs.
     assert!(began.elapsed() < Duration::from_secs(30), "{outcome:?}");
     assert_eq!((outcome.exit, &*outcome.stdout), (Some(0), ""));
     outcome
@@ -69,12 +69,12 @@ fn wait_for_line(node: &Node, line: &str) {
     );
 }
 
-/// Waits until the loop has checked the node, for which it asks the source, more often than `before`.
+/// Waits until the loop has checked the node again. Each check queries the source, so its count exceeds `before`.
 fn wait_for_check(wire: &WireServer, before: usize) {
     wait_until("a check", || wire.count() > before);
 }
 
-/// Lets time pass until the loop checks the node again.
+/// Advances the clock until the loop checks the node again.
 fn check_again(node: &Node, wire: &WireServer) {
     let before = wire.count();
     node.advance_clock(3600);
@@ -129,8 +129,8 @@ fn replaced_executable_is_reported_once() {
     wait_for_line(&node, &format!("{name} 0"));
     let stderr = stop(node_loop).stderr;
     let path = plugin.display();
-    let said = "azure-vnet-ipam node-loop: azure-vnet-ipam: ";
-    let problem = format!("{said}{path} is not this executable");
+    let prefix = "azure-vnet-ipam node-loop: azure-vnet-ipam: ";
+    let problem = format!("{prefix}{path} is not this executable");
     let [one, two, three] = &stderr.lines().collect::<Vec<_>>()[..] else {
         panic!("{stderr}")
     };
@@ -138,13 +138,13 @@ fn replaced_executable_is_reported_once() {
         one.starts_with(&problem) && three.starts_with(&problem),
         "{stderr}"
     );
-    assert_eq!(*two, format!("{said}works again"));
-    // Without --reinstall it stays.
+    assert_eq!(*two, format!("{prefix}works again"));
+    // Without --reinstall, the other file stays.
     assert_eq!(fs::read(&plugin).unwrap(), b"#!/bin/sh\n");
 }
 
 #[test]
-fn replaced_executable_comes_back_if_asked_for() {
+fn replaced_executable_is_reinstalled_with_the_option() {
     let folder = PluginFolder::new("loop-reinstall");
     let node = &folder.node;
     make_folder(node);
@@ -153,7 +153,7 @@ fn replaced_executable_comes_back_if_asked_for() {
     wait_for_line(node, r#"executable_matches{plugin="azure-vnet-ipam"} 1"#);
     assert!(folder.is_ours(V4));
     assert_eq!(folder.read(KEPT), original("x"));
-    // What needs --force is left alone.
+    // A file that only --force would replace is left alone.
     folder.put(V4, b"#!/bin/sh\n");
     node.advance_clock(600);
     wait_for_line(node, r#"executable_matches{plugin="azure-vnet-ipam"} 0"#);
@@ -173,7 +173,7 @@ fn failing_step_does_not_end_the_loop() {
     }
     assert!(node_loop.is_running());
     make_folder(&node);
-    // A check follows the report of the step before.
+    // Wait for a check, because the loop runs it after it has reported the failed step.
     check_again(&node, &wire);
     wait_for_line(&node, r#"state_readable{plugin="azure-vnet-ipam"} 1"#);
     let stderr = stop(node_loop).stderr;
@@ -186,7 +186,7 @@ fn failing_step_does_not_end_the_loop() {
     assert_eq!(stderr, expected);
 }
 
-/// The most memory that was resident, in KiB.
+/// The peak of the resident memory, in KiB.
 fn most_memory(node_loop: &Running) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", node_loop.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -282,7 +282,7 @@ fn intervals_have_bounds() {
 
 #[test]
 #[ignore = "needs root and unshare"]
-fn first_process_of_a_container_ends_at_once_too() {
+fn loop_ends_at_once_as_first_process_of_a_container() {
     let node = Node::new("loop-first");
     let file = make_folder(&node);
     let mut command = Command::new("unshare");
@@ -303,7 +303,7 @@ fn first_process_of_a_container_ends_at_once_too() {
 
 #[test]
 #[ignore = "needs root, unshare and iproute2"]
-fn dead_holders_lose_their_addresses_if_asked_for() {
+fn dead_holders_are_reclaimed_with_the_option() {
     only_in!(in_private_namespaces);
     let pods = Pods::in_namespaces(5..15);
     let node = &pods.node;
@@ -319,7 +319,7 @@ fn dead_holders_lose_their_addresses_if_asked_for() {
         let before = pods.wire.count();
         let node_loop = start(node, options);
         wait_for_check(&pods.wire, before);
-        // The holders are older than an hour.
+        // By the second check, the holders are older than an hour.
         for _ in 0..2 {
             check_again(node, &pods.wire);
         }

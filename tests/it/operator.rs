@@ -31,7 +31,7 @@ fn run_with(node: &Node, line: &str, name: &str, value: &str) -> String {
     call.run().success().stdout.clone()
 }
 
-/// All files below the folder with content and modification time.
+/// All files below the folder with their content and modification time.
 fn everything(folder: &Path) -> BTreeMap<String, (Vec<u8>, i64, i64)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -127,7 +127,7 @@ fn arguments_with_cni_command_are_refused_on_stderr() {
         );
     }
     assert!(!node.state_path().exists(), "nothing was done");
-    // An exported but empty CNI_COMMAND is none.
+    // An empty CNI_COMMAND counts as not set.
     let help = node.call("", "").arg("--help").run();
     assert!(help.success().stdout.contains("Usage: "), "{help:?}");
 }
@@ -135,9 +135,9 @@ fn arguments_with_cni_command_are_refused_on_stderr() {
 #[test]
 fn read_only_commands_touch_nothing() {
     let (node, _wire) = Node::with_wire("look", Reply::Xml(xml([5, 6])));
-    // Each with its exit status on a node without a state, with a valid state, and with an unusable one. No conflist
-    // names the plugin.
-    let looks = [
+    // Each command has three exit statuses: without a state, with a valid state, and with an unusable one. No
+    // conflist names the plugin.
+    let commands = [
         ("show", [0, 0, 0]),
         ("events", [0, 0, 0]),
         ("check", [1, 1, 1]),
@@ -150,9 +150,9 @@ fn read_only_commands_touch_nothing() {
     const NONE: usize = 0;
     const GOOD: usize = 1;
     const BROKEN: usize = 2;
-    let look = |what: &str, condition: usize| {
+    let run_all = |what: &str, condition: usize| {
         let before = everything(&node.root);
-        for (line, statuses) in looks {
+        for (line, statuses) in commands {
             let seen = node.run_line(line);
             assert_eq!(
                 seen.exit,
@@ -160,16 +160,16 @@ fn read_only_commands_touch_nothing() {
                 "{what}, {line}: {seen:?}"
             );
             assert!(!seen.stdout.contains("panicked") && !seen.stderr.contains("panicked"));
-            let is_told = !seen.stdout.is_empty() || !seen.stderr.is_empty();
-            assert!(is_told, "{what}, {line}: {seen:?}");
+            let has_output = !seen.stdout.is_empty() || !seen.stderr.is_empty();
+            assert!(has_output, "{what}, {line}: {seen:?}");
         }
         assert!(everything(&node.root) == before, "{what}");
     };
-    look("nothing there", NONE);
+    run_all("nothing there", NONE);
     node.add("c1").success();
-    look("a state", GOOD);
+    run_all("a state", GOOD);
     node.advance_clock(7200);
-    look("an old state", GOOD);
+    run_all("an old state", GOOD);
     let good = node.state_bytes();
     node.remove_backup();
     for (what, bytes) in [
@@ -179,12 +179,12 @@ fn read_only_commands_touch_nothing() {
         ("newer", br#"{"azure-vnet-ipam": {"format": 99}}"#.to_vec()),
     ] {
         fs::write(node.state_path(), bytes).unwrap();
-        look(what, BROKEN);
+        run_all(what, BROKEN);
     }
     fs::remove_file(node.state_path()).unwrap();
-    look("lost", BROKEN);
+    run_all("lost", BROKEN);
     fs::create_dir(node.state_path()).unwrap();
-    look("a folder", BROKEN);
+    run_all("a folder", BROKEN);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn export_contains_no_credentials() {
 fn missing_permission_is_answered_with_sudo_in_one_line() {
     let (node, _wire) = Node::with_wire("nobody", Reply::Xml(xml([5])));
     node.add("c1").success();
-    // A path where another user may execute it.
+    // Another user must be able to execute the program at this path.
     let own = node.path("/plugin");
     install(&own);
     node.make_accessible_to_everybody();

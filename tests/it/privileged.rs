@@ -1,4 +1,4 @@
-//! Full disks, read-only folders and real interfaces, in private mount and network namespaces of each test.
+//! Full disks, read-only folders and real interfaces. Each test has private mount and network namespaces.
 
 use std::fs::{self, File};
 use std::io::{self, Seek};
@@ -11,15 +11,16 @@ use serde_json::json;
 use crate::harness::wait::Process;
 use crate::harness::{MAC, Node, Reply, SUBNET, conf, is_long, package, sh, sh_with, skip, xml};
 
-/// The time limit of a test that runs itself again.
+/// The time limit of a test that runs again in namespaces.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
-/// With `LONG=1`, in which kubelet's faults take longer.
+/// The time limit with `LONG=1`: the faults on a kubelet's node take longer.
 const LONG_LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// Set in the second run.
+/// This variable is set in the second run.
 const INNER: &str = "AZURE_VNET_IPAM_PRIVATE";
 
-/// Runs a test again, alone, through a program that runs its arguments as a command. Returns true in the second run.
+/// Runs a test again, alone, through a program that executes its arguments as a command. Returns true in the second
+/// run.
 #[track_caller]
 pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
     if std::env::var_os(INNER).is_some() {
@@ -29,7 +30,7 @@ pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env(INNER, "1");
-    // A pipe would stay open for as long as anything that the test leaves behind.
+    // A pipe would stay open while any process that the test left behind is running.
     let output = Captured(memfd_create(test, MemfdFlags::CLOEXEC).unwrap().into());
     if !std::env::args().any(|argument| argument == "--nocapture") {
         let stream = || output.0.try_clone().unwrap();
@@ -41,8 +42,8 @@ pub fn run_again(test: &str, elsewhere: &mut Command) -> bool {
     false
 }
 
-/// The output of a second run, which becomes that of the test: the runner prints it at the end if the test fails, and not between other
-/// tests.
+/// The output of a second run. It becomes the output of the test, so the runner prints it at the end, and only if the
+/// test fails.
 struct Captured(File);
 
 impl Drop for Captured {
@@ -62,15 +63,15 @@ pub fn in_private_namespaces(test: &str) -> bool {
     run_again(test, &mut Command::new(package().join("tests/private")))
 }
 
-/// The same, but the machine's processes and the addresses in their network namespaces are visible: the test must use
-/// addresses that nobody else has.
+/// Runs a test again in private namespaces in which the machine's processes are visible. The test must use addresses
+/// that no other process has.
 #[track_caller]
 pub fn in_private_namespaces_with_all_processes(test: &str) -> bool {
     let mut private = Command::new(package().join("tests/private"));
     run_again(test, private.arg("--all-processes"))
 }
 
-/// The same as [`in_private_namespaces`], on a node of a virtual network: see `tests/uplink`.
+/// Runs a test again in private namespaces, on a node of a virtual network. See `tests/uplink`.
 #[track_caller]
 pub fn in_a_virtual_network(test: &str, metric: &str) -> bool {
     let mut private = Command::new(package().join("tests/private"));
@@ -78,7 +79,7 @@ pub fn in_a_virtual_network(test: &str, metric: &str) -> bool {
     run_again(test, private.env("METRIC", metric))
 }
 
-/// Leaves the test unless this is its second run, in namespaces that a function of this module makes.
+/// Returns from the test unless this is its second run, in namespaces that a function of this module creates.
 macro_rules! only_in {
     ($namespaces:path) => {
         fn here() {}
@@ -184,10 +185,10 @@ fn make_links() {
     sh("ip link add eth1 address 7c:1e:52:f9:f3:c5 type veth peer name peer1");
 }
 
-/// The interface that the plugin matches to the first one.
+/// The interface that the plugin matches to the first interface of the answer.
 fn matched_interface() -> String {
     let (node, _wire) = Node::with_wire("links", Reply::Xml(xml([5])));
-    // Without this folder below the root, the plugin asks the kernel.
+    // Without this folder below the root, the plugin queries the kernel.
     fs::remove_dir_all(node.path("/sys")).unwrap();
     let add = node.call("ADD", "c1").stdin(conf("0.3.0", json!({})));
     add.run().success();
@@ -201,7 +202,7 @@ fn kernel_interfaces_are_matched() {
     only_in!(in_private_namespaces);
     make_links();
     assert_eq!(matched_interface(), "eth0");
-    // A bridge copies the MAC address of its port; the port is the interface that Azure lists.
+    // A bridge copies the MAC address of its port. Azure lists the port.
     sh(
         "ip link add azure0 type bridge && ip link set azure0 address 7c:1e:52:f9:f3:c4 && ip link set eth0 master azure0",
     );

@@ -204,7 +204,7 @@ fn syslog_gets_the_log_while_it_listens() {
     for text in [" azure-vnet-ipam[", "INFO [ipam] 10.224.0.5/16 allocated"] {
         assert!(sent.contains(text), "{sent}");
     }
-    // Also what an operator does, and why a configuration is refused.
+    // The log also has the commands of operators, and the reason why a configuration is refused.
     node.put("/etc/cni/net.d/1.conf", &config);
     let release = "release 10.224.0.5 --container c1 --force";
     node.run_line(release).success();

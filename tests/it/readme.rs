@@ -1,4 +1,4 @@
-//! The README and the reference page show what the program does.
+//! Checks that the README and the reference page show what the program does.
 
 use std::fs;
 use std::process::Command;
@@ -14,12 +14,12 @@ fn readme() -> String {
     fs::read_to_string(package().join("README.md")).unwrap()
 }
 
-/// The page with every key, argument, error, JSON document and metric.
+/// The page that documents every key, argument, error, JSON document and metric.
 fn reference() -> String {
     fs::read_to_string(package().join(".github/REFERENCE.md")).unwrap()
 }
 
-/// The section of a page with this heading, without those that follow.
+/// The section of a page with this heading, up to the next heading of the same level.
 pub fn section(page: &str, heading: &str) -> String {
     let mark = format!("\n{heading}\n");
     let (_, after) = page
@@ -33,7 +33,7 @@ pub fn section(page: &str, heading: &str) -> String {
         .to_owned()
 }
 
-/// The fenced block after a mark.
+/// The first fenced block after this text.
 fn block_after(mark: &str) -> String {
     let readme = readme();
     let (_, after) = readme
@@ -44,7 +44,7 @@ fn block_after(mark: &str) -> String {
     block.split_once('\n').unwrap().1.to_owned()
 }
 
-/// The text with numbers that vary between runs replaced.
+/// Replaces numbers that vary between runs.
 fn without_volatile_numbers(text: &str) -> String {
     let words = text.split_inclusive([' ', '\n']).map(|word| {
         let age = word.trim_end();
@@ -132,13 +132,13 @@ fn every_command_and_metric_is_documented() {
     let (node, _wire) = Node::with_wire("figures", Reply::Xml(xml([5])));
     node.add("c1").success();
     node.call("BAD", "c1").run().error();
-    let told = |arg: &str| {
+    let printed = |arg: &str| {
         let call = node.call("", "").without("CNI_COMMAND").arg(arg);
         call.run().success().stdout.clone()
     };
     let listing = section(&readme(), "## Commands");
     let described = section(&reference(), "### Metrics");
-    let help = told("--help");
+    let help = printed("--help");
     let commands = help.split("\nCommands:\n").nth(1).unwrap().lines();
     let commands = commands.take_while(|line| !line.is_empty());
     let commands = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
@@ -146,7 +146,7 @@ fn every_command_and_metric_is_documented() {
         let listed = [" ", "`"].map(|end| format!("`{name}{end}"));
         assert!(listed.iter().any(|l| listing.contains(l)), "{name}");
     }
-    let metrics = told("metrics");
+    let metrics = printed("metrics");
     let figures = metrics
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE azure_vnet_ipam_"));
@@ -161,7 +161,7 @@ fn every_command_and_metric_is_documented() {
 }
 
 #[test]
-fn words_to_look_for_in_the_log_are_logged() {
+fn documented_search_words_are_logged() {
     let page = fs::read_to_string(package().join(".github/BEHAVIOR.md")).unwrap();
     let (_, rest) = page
         .split_once("grep -E '")

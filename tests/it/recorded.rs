@@ -1,8 +1,9 @@
-//! Replays the recorded cases of the original. A case must agree, or be listed in `testdata/recorded/deviations.txt` with its
-//! difference. A listed case that agrees fails too.
+//! Replays the recorded cases of the original. A case must agree, or `testdata/recorded/deviations.txt` must list it
+//! with its difference. A listed case that agrees fails too.
 //!
-//! Without root the cases run in a folder, with a wire server on loopback. The second test runs all of them, also those that
-//! need mounts or routes, in private namespaces with built-in paths and the wire server on its real address.
+//! Without root, the cases run in a folder, with a wire server on loopback. The second test runs all of them in
+//! private namespaces, with built-in paths and the wire server on its real address. Some cases need mounts or routes,
+//! and run only there.
 
 mod compare;
 mod world;
@@ -32,7 +33,7 @@ pub fn cases() -> Vec<Value> {
         .collect()
 }
 
-/// Case name to difference, of the cases that are here.
+/// The listed difference of each case, for the cases that exist here.
 fn deviations() -> BTreeMap<String, String> {
     let text = fs::read_to_string(package().join("testdata/recorded/deviations.txt")).unwrap();
     let mut listed = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Runtimes with real pods on the shipped bridge conflist: `ctr run --cni`, and the CRI of containerd and CRI-O while they are killed.
-//! `kubelet` has more of the CRI.
+//! Runtimes with real pods on the shipped bridge conflist: `ctr run --cni`, and the CRI of containerd and CRI-O while
+//! they are killed. `kubelet` has more tests of the CRI.
 
 mod crio;
 
@@ -21,7 +21,7 @@ use crate::privileged::{in_private_namespaces_with_all_processes, only_in};
 pub const SOCKET: &str = "/run/cri.sock";
 pub const IMAGE: &str = "docker.io/local/pause:1";
 
-/// The version of the containerd that is found, such as [1, 6].
+/// The version of the installed containerd, such as [1, 6].
 fn containerd_version() -> Vec<u32> {
     let version = output(Command::new(tool("containerd")).arg("--version"));
     let text = String::from_utf8(version.stdout).unwrap();
@@ -36,8 +36,8 @@ pub fn is_containerd_2() -> bool {
     containerd_version() >= vec![2]
 }
 
-/// The snapshotter of the pods: in containerd 2 the one that lets them have users of their own, else one that works on every file
-/// system.
+/// The snapshotter for pods. That of containerd 2 supports pods with their own user namespaces. The other one works
+/// on every file system.
 pub fn snapshotter() -> &'static str {
     if is_containerd_2() {
         "overlayfs"
@@ -46,7 +46,7 @@ pub fn snapshotter() -> &'static str {
     }
 }
 
-/// The configuration of a containerd whose files are below `folder`.
+/// The configuration of a containerd that has its files below `folder`.
 pub fn containerd_config(folder: &dyn Display) -> String {
     let snapshotter = snapshotter();
     format!(
@@ -70,7 +70,7 @@ state = "/run/containerd"
     )
 }
 
-/// Puts the plugins and the shipped bridge conflist where runtimes look for them.
+/// Installs the plugins and the shipped bridge conflist for a runtime.
 pub fn install_network(host: &Host, has_cni_1_1: bool) {
     sh_with("cp -L \"$1\"/bin/* /opt/cni/bin/", &[&host.folder]);
     let conflist = package().join("testdata/bridge.conflist");
@@ -102,13 +102,13 @@ fn build_pause_image(folder: &Path) -> PathBuf {
     archive
 }
 
-/// Builds the image of all pods, and makes containerd have it.
+/// Builds the image of all pods, and imports it into containerd.
 pub fn import_pause_image(folder: &Path) {
     let archive = build_pause_image(folder);
     ctr(&["images", "import", archive.to_str().unwrap()]);
 }
 
-/// Kills the shims, which outlive the daemon with their pods. Only this test's shims are in its network namespace.
+/// Kills the shims and their pods, which outlive the daemon. Only this test's shims are in its network namespace.
 pub fn kill_shims() {
     sh(
         "here=$(readlink /proc/self/ns/net); for shim in $(pgrep containerd-shim); do \
@@ -116,7 +116,7 @@ pub fn kill_shims() {
     );
 }
 
-/// A runtime with folders of its own, on a node in namespaces of its own.
+/// A runtime with its own folders, on a node in its own namespaces.
 struct Runtime {
     host: Host,
     daemon: &'static str,
@@ -124,7 +124,7 @@ struct Runtime {
 }
 
 impl Runtime {
-    /// Must be called in private mount and network namespaces.
+    /// Starts containerd. Must be called in private mount and network namespaces.
     fn containerd(last: impl IntoIterator<Item = u16>) -> Runtime {
         let mut containerd = Runtime::new("containerd", is_containerd_2(), last);
         let config = containerd_config(&containerd.host.folder.display());
@@ -166,7 +166,7 @@ impl Runtime {
         self.run_later(0);
     }
 
-    /// The same, with the boot clock `seconds` ahead.
+    /// Starts the daemon with the boot clock `seconds` ahead.
     fn run_later(&mut self, seconds: u64) {
         let log = fs::File::create(self.log()).unwrap();
         let mut daemon = match seconds {
@@ -191,7 +191,7 @@ impl Runtime {
         output(crictl.args(args))
     }
 
-    /// Creates a pod as kubelet does, whose containers share no processes, and returns whether it runs.
+    /// Creates a pod as kubelet does. Its containers share no processes. Returns whether it runs.
     fn run_pod(&self, n: usize) -> bool {
         self.run_pod_with(
             n,
@@ -212,7 +212,7 @@ impl Runtime {
         done.status.success()
     }
 
-    /// Whether the network is ready, and if not, why.
+    /// Whether the network is ready, and the reason if it is not.
     fn network(&self) -> (bool, String) {
         let info: Value = serde_json::from_slice(&self.crictl(&["info"]).stdout).unwrap();
         let mut conditions = info["status"]["conditions"].as_array().unwrap().iter();
@@ -238,7 +238,7 @@ impl Drop for Runtime {
         }
         drop(self.process.take());
         kill_shims();
-        // CRI-O leaves the control groups of the pods that it ran when it was killed.
+        // CRI-O does not remove the control groups of pods that ran when it was killed.
         sh(
             "for id in $(grep -o ' ADD container [^ ]*' /var/log/azure-vnet-ipam.log | cut -d' ' -f4); do \
             rmdir /sys/fs/cgroup/crio-$id /sys/fs/cgroup/*/crio-$id 2>/dev/null; done; true",
@@ -251,7 +251,7 @@ impl Drop for Runtime {
 fn ctr_container_gets_an_address() {
     only_in!(in_private_namespaces_with_all_processes);
     let host = &Runtime::containerd([5, 6]).host;
-    // The name also appears in the machine's control groups.
+    // The name must be unique, because the machine's control groups use it too.
     let name = &*format!("one-{}", std::process::id());
     let run = ["run", "-d", "--cni", "--snapshotter", snapshotter()];
     ctr(&[&run[..], &[IMAGE, name]].concat());
@@ -270,7 +270,7 @@ fn ctr_container_gets_an_address() {
     });
     ctr(&["tasks", "rm", name]);
     ctr(&["containers", "rm", name]);
-    // Version 1.6 of this client sends no DEL. Then only a reclaim gives the address back.
+    // Version 1.6 of this client sends no DEL, so the address needs a reclaim.
     assert_eq!(host.held().is_empty(), containerd_version() > vec![1, 6]);
 }
 
@@ -281,7 +281,7 @@ fn killed_containerd_leaks_no_address() {
     kill_again_and_again(Runtime::containerd(5..15));
 }
 
-/// Kills a runtime while it creates pods; afterwards each of its ten addresses can be allocated.
+/// Kills a runtime while it creates pods. Afterwards each of its ten addresses can be allocated.
 fn kill_again_and_again(mut runtime: Runtime) {
     for (round, delay) in [30, 60, 90, 120, 200, 400].into_iter().enumerate() {
         runtime.remove_pods();
@@ -300,7 +300,7 @@ fn kill_again_and_again(mut runtime: Runtime) {
         runtime.run();
     }
     runtime.remove_pods();
-    // A runtime that lost its data never sends a DEL for these pods.
+    // From here on, no DEL is sent for these pods: the runtime has lost its data.
     for n in 100..104 {
         // The plugin bridge fails while the kernel removes links from its bridge.
         wait_until("a pod", || runtime.run_pod(n));
@@ -327,7 +327,7 @@ fn kill_again_and_again(mut runtime: Runtime) {
     assert_eq!(holders.len(), 10, "{holders:?}");
 }
 
-/// An ADD of a container without a network namespace, with the boot clock `seconds` ahead.
+/// Runs an ADD of a container without a network namespace, with the boot clock `seconds` ahead.
 fn add_later(seconds: u64, host: &Host, id: &str, conf: &str) {
     let mut add = later(seconds, &host.folder.join("bin/azure-vnet-ipam"));
     add.envs([
@@ -339,7 +339,7 @@ fn add_later(seconds: u64, host: &Host, id: &str, conf: &str) {
     run(&mut add, conf).success();
 }
 
-/// Leaves the test with containerd 1.
+/// Returns from the test when containerd is version 1.
 macro_rules! only_with_containerd_2 {
     () => {
         if !is_containerd_2() {
@@ -351,7 +351,7 @@ macro_rules! only_with_containerd_2 {
 
 #[test]
 #[ignore = "needs root, containerd 2, runc, crictl and the plugin bridge"]
-fn status_tells_containerd_2_of_a_node_without_pools() {
+fn status_reports_a_node_without_pools_to_containerd_2() {
     only_with_containerd_2!();
     only_in!(in_private_namespaces_with_all_processes);
     let containerd = Runtime::containerd([5]);
@@ -365,9 +365,9 @@ fn status_tells_containerd_2_of_a_node_without_pools() {
     wire.set(Reply::Xml(xml_of(containerd.host.subnets.ipv4, [5])));
     wait_until("a network that is ready again", || containerd.network().0);
     assert!(containerd.run_pod(1));
-    // What the state holds needs no source.
+    // The state has pools, so the network is ready even when the source fails.
     wire.set(Reply::Status(500, String::new()));
-    // Longer than two of containerd's looks.
+    // This is longer than two intervals of containerd's STATUS calls.
     thread::sleep(Duration::from_secs(11));
     assert!(containerd.network().0);
     containerd.remove_pods();
@@ -376,7 +376,7 @@ fn status_tells_containerd_2_of_a_node_without_pools() {
 
 #[test]
 #[ignore = "needs root, containerd 2, runc 1.2, crictl and the plugin bridge"]
-fn pod_with_users_of_its_own_is_seen() {
+fn pod_with_a_user_namespace_is_found() {
     only_with_containerd_2!();
     only_in!(in_private_namespaces_with_all_processes);
     let containerd = Runtime::containerd([5, 6]);
@@ -390,7 +390,8 @@ fn pod_with_users_of_its_own_is_seen() {
     let pod: Value = serde_json::from_slice(&pod).unwrap();
     let map = fs::read_to_string(format!("/proc/{}/uid_map", pod["info"]["pid"])).unwrap();
     assert!(map.contains(" 1000000 "), "{map}");
-    // Without state and backup, only the node shows that the pod has its address. New ones are not given at once.
+    // Without state and backup, only the node shows that the pod has its address. New addresses are not allocated at
+    // once.
     sh("rm /run/azure-vnet-ipam.json /run/.azure-vnet-ipam.backup");
     assert!(!containerd.run_pod(2));
     assert_eq!(containerd.host.held(), before);

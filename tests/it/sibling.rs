@@ -1,4 +1,4 @@
-//! The program under its other name, azure-vnet-ipamv6, which azure-vnet calls for IPv6 addresses.
+//! The program under its other name, azure-vnet-ipamv6. azure-vnet calls that name for IPv6 addresses.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn link(node: &Node) -> PathBuf {
     path
 }
 
-/// The configuration that azure-vnet sends to it, with a source that needs no Kubernetes API.
+/// The configuration that azure-vnet sends to azure-vnet-ipamv6, with a source that needs no Kubernetes API.
 fn conf(ipam: Value) -> String {
     let mut ipam = ipam;
     ipam["type"] = "azure-vnet-ipamv6".into();
@@ -29,11 +29,16 @@ fn conf(ipam: Value) -> String {
 }
 
 fn call_ipamv6(node: &Node, command: &str, id: &str, stdin: &str) -> Outcome {
-    node.call(command, id).of(link(node)).stdin(stdin).run()
+    node.call(command, id)
+        .with_program(link(node))
+        .stdin(stdin)
+        .run()
 }
 
 fn run_ipamv6(node: &Node, words: &[&str]) -> Outcome {
-    node.command(words.iter().copied()).of(link(node)).run()
+    node.command(words.iter().copied())
+        .with_program(link(node))
+        .run()
 }
 
 fn state(node: &Node) -> Value {
@@ -50,7 +55,7 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
         !node.state_path().exists(),
         "the other's state is not touched"
     );
-    // The type in the configuration does not matter.
+    // The type in the configuration has no effect.
     let other = conf(json!({})).replace("azure-vnet-ipamv6", "other");
     let second = call_ipamv6(&node, "ADD", "c2", &other);
     assert_eq!(second.address(), "fd00:1:2::6");
@@ -65,7 +70,7 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
         assert!(node.path(file).exists(), "{file}");
     }
     assert_eq!(held(&state(&node)).len(), 2);
-    // azure-vnet's second call, with the subnet that it stored.
+    // On later calls, azure-vnet sends the subnet that it stored.
     let later = conf(json!({ "subnet": "fd00:1:2::/120" }));
     let third = call_ipamv6(&node, "ADD", "c3", &later);
     assert_eq!(third.address(), "fd00:1:2::7");
@@ -78,7 +83,7 @@ fn azure_vnet_ipamv6_has_its_own_files_and_ipv6_addresses() {
     assert_eq!(node.held().len(), 1, "the other's address is still held");
 }
 
-/// azure-vnet passes the subnet of its first call on to the second, if its own network has only that one.
+/// azure-vnet passes the subnet of its first IPAM call on to the second, if its own network has only that one.
 #[test]
 fn ipv4_does_not_apply_under_the_ipv6_name() {
     let (node, _wire) = node_of_two_families("sibling-subnet", 5..30);
@@ -164,10 +169,10 @@ fn one_call_allocates_from_both_sources() {
     let add = |id: &str| node.call("ADD", id).stdin(&*stdin).run();
     let ips = add("c1").success().json()["ips"].clone();
     assert_eq!(ips[0]["address"], "10.224.0.5/16");
-    // Not from the IPv6 subnet that the wire server lists.
+    // The address must not come from the IPv6 subnet that the wire server lists.
     assert_eq!(ips[1]["address"], "fd00:10:244:3::2/120");
     assert_eq!((wire.count(), api.requests().len()), (1, 1));
-    // A failing source removes no addresses, whichever it is.
+    // A failing source removes no addresses, whichever source it is.
     wire.set(Reply::Status(500, String::new()));
     add("c2").success();
     assert_eq!(

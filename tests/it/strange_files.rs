@@ -1,4 +1,4 @@
-//! Special files and links in the place of our files: no call blocks on them, and no link is followed to foreign files.
+//! Special files and links in place of our files. No call blocks on them, and no link to a foreign file is followed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::harness::wait::wait_until_within;
 use crate::harness::{Node, Outcome, Running, SUBNET, conf, sh_with, xml};
 
-/// Far longer than any of these calls takes on a busy machine, and shorter than any limit of the program.
+/// The limit is far longer than any of these calls takes on a busy machine, and shorter than any limit of the
+/// program.
 const SOON: Duration = Duration::from_secs(20);
 
 /// All files that the program opens, relative to the root.
@@ -103,7 +104,7 @@ fn make_parent_folders(path: &Path) {
     let _ = fs::remove_file(path);
 }
 
-/// Runs everything with something strange in the place of each file.
+/// Runs everything with a strange file in place of each file.
 fn run_all_with_each(what: &str, put: impl Fn(&Path) -> Option<File>) {
     for path in OPENED {
         let node = node();
@@ -280,7 +281,7 @@ fn linked_log_folder_is_followed() {
     assert!(node.log().contains("ADD done in"));
     let report = node.run_command(["check", "--all"]).stdout;
     assert!(!report.contains("is a link"), "{report}");
-    // A link in place of the file itself is not followed: anyone who may write to the folder could have created it.
+    // A link in place of the file itself is not followed: any user who may write to the folder could have created it.
     fs::rename(
         node.path("/data/azure-vnet-ipam.log"),
         node.path("/data/other.log"),

@@ -44,7 +44,7 @@ fn closed_stdout_takes_no_address() {
     }
 }
 
-/// Files below a folder that contain a text.
+/// The files below a folder that contain a text.
 fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -137,7 +137,7 @@ fn a_value_of_the_source_that_cannot_be_used_is_named() {
             "{report:#}"
         );
     }
-    // The source of Azure Stack.
+    // The rows for the source of Azure Stack.
     for (text, why) in [
         (b"\xef\xbb\xbf{}".to_vec(), "a byte order mark"),
         ("{}".bytes().flat_map(|byte| [byte, 0]).collect(), "UTF-16"),
@@ -158,7 +158,7 @@ fn a_value_of_the_source_that_cannot_be_used_is_named() {
 #[test]
 fn reader_that_went_away_takes_no_address() {
     let (node, _wire) = Node::with_wire("pipe", Reply::Xml(xml([5])));
-    // The shell waits until the reader closed the pipe.
+    // The shell waits until the reader has closed the pipe.
     node.put("/reader", "");
     let add = node
         .call("ADD", "c1")
@@ -188,7 +188,7 @@ fn lock_timeout_names_the_holder() {
     node.put("/proc/locks", other.to_owned() + &node.lock_line(1));
     node.advance_clock(1);
     let mut calls = [("DEL", "c1"), ("ADD", "c2")].map(|(verb, id)| node.call(verb, id).start());
-    // VERSION does not wait for the lock.
+    // VERSION must not wait for the lock.
     node.call("VERSION", "").run().success();
     node.time_out_waiting_for_lock(&mut calls);
     for call in calls {
@@ -223,7 +223,7 @@ fn add_sets_corrupt_state_aside_and_three_copies_are_kept() {
 fn new_address_is_checked_on_the_node_before_it_is_granted() {
     let (node, wire) = Node::with_wire("new", Reply::Xml(xml([5])));
     node.add("c1").success();
-    // An older pod, whose address the source did not list for a while.
+    // An older pod has an address that the source did not list for a while.
     node.put("/var/run/netns/x", "");
     node.cache("azure", "x", "eth0", "/var/run/netns/x", &["10.224.0.6"]);
     wire.set(Reply::Xml(xml([5, 6, 7])));
@@ -270,7 +270,7 @@ fn del_before_its_add_is_remembered() {
     node.del("c1").assert_no_output();
     assert_eq!(node.state_bytes(), before, "a second one is no news");
     for is_suspect in [true, false] {
-        // Asked for again, it is wanted.
+        // A new ADD removes the mark of the early DEL.
         node.add("c1").success();
         let ours = node.state()["azure-vnet-ipam"].clone();
         let record = &ours["records"]["local"]["10.224.0.0/16"]["10.224.0.6"];
@@ -301,7 +301,7 @@ fn foreign_keys_survive() {
     );
 }
 
-/// A node with the pod c1, whose state a newer version saved last.
+/// A node with the pod c1. A newer version saved its state last.
 fn node_of_newer_format(name: &str) -> (Node, WireServer) {
     let (node, wire) = Node::with_wire(name, Reply::Xml(xml([5, 6])));
     node.add("c1").success();
@@ -372,7 +372,7 @@ fn add_to_full_pipe(node: &Node, stdin: &str) -> (Process, PipeReader, usize) {
 }
 
 #[test]
-fn full_nonblocking_stdout_is_waited_for() {
+fn add_waits_for_a_full_nonblocking_stdout() {
     for stdin in [conf("1.0.0", json!({ "subnet": SUBNET })), long_conf()] {
         let (node, _wire) = Node::with_wire("slow", Reply::Xml(xml([5])));
         let (add, mut reader, filled) = add_to_full_pipe(&node, &stdin);
@@ -396,7 +396,7 @@ fn unread_stdout_ends_add_without_taking_an_address() {
             // Make room for the beginning of the result.
             reader.read_exact(&mut first).unwrap();
         }
-        // Once for the result, and once for the error if nothing was printed.
+        // The program waits once for the result, and once for the error if nothing was printed.
         wait_until("the end of the ADD", || {
             node.advance_clock(1);
             !add.is_running()

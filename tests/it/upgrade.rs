@@ -1,5 +1,4 @@
-//! Upgrades: from version 0.2.0, whose files are those that it left on a node with the pods c1 and c2, after it had released
-//! 10.224.0.7.
+//! Upgrades from version 0.2.0. The files are those of a node with the pods c1 and c2, after a release of 10.224.0.7.
 
 use std::fs;
 
@@ -28,7 +27,7 @@ fn node_of_version_0_2(name: &str) -> (Node, WireServer) {
     (node, wire)
 }
 
-/// A call of the original: what it changes in the records of the pool.
+/// Changes the records of the pool as a call of the original does.
 fn originals_call(node: &Node, change: impl FnOnce(&mut serde_json::Map<String, Value>)) {
     let mut state = node.state();
     change(original::records(&mut state).unwrap());
@@ -66,7 +65,7 @@ fn pods_outlive_an_upgrade_a_rollback_to_the_original_and_another_upgrade() {
     assert_eq!(node.add("c6").address(), "10.224.0.9");
     node.del("c5").assert_no_output();
     assert_eq!(held(&node), ["10.224.0.5=c1", "10.224.0.9=c6"]);
-    // What version 0.2.0 refuses, with an error that names both versions.
+    // Version 0.2.0 refuses this format, with an error that names both versions.
     assert_eq!(node.state()["azure-vnet-ipam"]["format"], 4);
 }
 

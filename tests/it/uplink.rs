@@ -1,4 +1,4 @@
-//! Who reaches whom under each example of a conflist, on a node of a virtual network that `tests/uplink` makes.
+//! Reachability under each example of a conflist, on a node of a virtual network that `tests/uplink` creates.
 
 use std::fs;
 
@@ -9,10 +9,10 @@ use crate::genuine_azure_vnet::host::{AksNode, genuine};
 use crate::harness::{Reply, package, sh, sh_with, xml};
 use crate::privileged::in_a_virtual_network;
 
-/// What must work on every node.
+/// The connections that must work on every node.
 const ALL: &str = "host-outside host-pod host-vm pod-host pod-outside pod-pod pod-vm vm-pod";
 
-/// Adds two pods to a node with this conflist, and checks who reaches whom, in each family of addresses.
+/// Adds two pods to a node with this conflist. Checks which connections work, in each family of addresses.
 fn examine(test: &str, conflist: &str, metric: &str, expected: &str) {
     let conflist = fs::read(package().join(conflist)).unwrap();
     let conflist: Value = serde_json::from_slice(&conflist).unwrap();
@@ -27,7 +27,7 @@ fn examine(test: &str, conflist: &str, metric: &str, expected: &str) {
     }
     let node = AksNode::new(&folder, conflist, 5..9);
     if main_plugin == "azure-vnet" {
-        // The others turn it on.
+        // The other main plugins turn on forwarding.
         sh("sysctl -qw net.ipv4.ip_forward=1");
     }
     let address = |n| format!(r#"<IPAddress Address="fd00:224::{n}" IsPrimary="false"/>"#);
@@ -73,7 +73,7 @@ nodes! {
     // The bridge has the address of Azure's gateway, so the subnet is behind both the bridge and eth0.
     bridge: "testdata/bridge.conflist", "", "host-outside host-vm pod-pod";
     bridge_beside_a_metric: "testdata/bridge.conflist", "100", "host-outside host-pod pod-host pod-outside pod-pod";
-    // With a Kubernetes API, which needs the feature tls.
+    // These need a Kubernetes API, and so the feature `tls`.
     ptp_node_ipv6: "conflist-examples/ptp-node-ipv6.conflist", "", ALL;
     ptp_node_ipv6_beside_a_metric: "conflist-examples/ptp-node-ipv6.conflist", "100", ALL;
 }

@@ -20,7 +20,7 @@ pub fn prev_result(addresses: &[&str]) -> Value {
     json!({ "prevResult": { "cniVersion": "1.1.0", "ips": ips } })
 }
 
-/// A call of a verb without container: GC or STATUS.
+/// A call of a verb without a container: GC or STATUS.
 pub fn call_without_container<'a>(node: &'a Node, command: &str, members: Value) -> Call<'a> {
     node.call(command, "")
         .without("CNI_CONTAINERID")
@@ -34,13 +34,13 @@ pub fn status(node: &Node, ipam: Value) -> Call<'_> {
 }
 
 #[test]
-fn check_asks_and_waits_for_nobody() {
+fn check_queries_no_source_and_waits_for_no_lock() {
     let (node, wire) = Node::with_wire("passing", Reply::Xml(xml([5, 6])));
     node.add("c1").success();
     let before = (wire.count(), node.state_bytes());
     let _lock = node.hold_lock();
     wire.set(Reply::Silent);
-    // Other plugins of the chain add addresses.
+    // Other plugins of the chain may have added addresses.
     for addresses in [&["10.224.0.5"][..], &["10.224.0.5", "172.16.0.1"]] {
         let stdin = conf_with(json!({}), prev_result(addresses));
         let check = node.call("CHECK", "c1").stdin(stdin);
@@ -62,7 +62,7 @@ fn gc_keeps_valid_and_young_records_and_other_networks() {
     for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
         gc(json!({ key: valid })).assert_no_output();
     }
-    // Without a complete look at the node nothing is freed, and the error says so.
+    // Without a complete scan of the node, nothing is freed, and the error reports that.
     let kept = gc(nothing.clone());
     let details = kept.json()["details"].as_str().unwrap().to_owned();
     assert!(details.contains("10.224.0.5 of container c1"), "{details}");
@@ -102,7 +102,7 @@ fn status_is_ready_while_adds_can_be_served() {
     drop(lock);
     let ready_lines = node.log()[log.len()..].matches("STATUS").count();
     assert_eq!(ready_lines, 1, "only problems are logged");
-    // The next ADD rebuilds a corrupt state, if the source answers.
+    // The next ADD rebuilds a corrupt state if the source answers.
     node.remove_backup();
     fs::write(node.state_path(), "{ half").unwrap();
     status(&node, json!({})).run().assert_no_output();
@@ -114,7 +114,7 @@ fn status_is_ready_while_adds_can_be_served() {
 #[test]
 fn addresses_can_be_requested_in_every_way_of_host_local() {
     let (node, _wire) = Node::with_wire("asked", Reply::Xml(xml([5, 6, 7])));
-    // A row has CNI_ARGS and members of the configuration, of which those of others are ignored.
+    // A row is CNI_ARGS and members of the configuration. The plugin ignores members of other plugins.
     for row in [
         r#" | {"ipam":{"ipAddress":"10.224.0.7"}}"#,
         r#" | {"name":"a0_.-Z","x":[7],"ipam":{"y":{},"ipAddress":"10.224.0.7/16","subnet":"10.224.0.0/16"}}"#,
@@ -243,7 +243,7 @@ fn networks_and_interfaces_can_have_their_own_pools() {
     assert_eq!(add("blue", "eth0", "eth0"), "10.224.0.5");
     assert_eq!(add("red", "eth1", "net1"), "10.225.0.5");
     assert_eq!(add("red", "eth0", "eth0"), "10.224.0.6");
-    // The other network's address of the same interface name stays.
+    // The address in the other network with the same interface name stays held.
     call("DEL", "blue", "eth0", "eth0").assert_no_output();
     assert_eq!(held(), ["10.224.0.6", "10.225.0.5"]);
     call("DEL", "red", "eth1", "net1").assert_no_output();

@@ -1,4 +1,4 @@
-//! The program without the feature `tls`: a known environment that it cannot serve.
+//! The program without the feature `tls`. It knows the environment, but cannot serve it.
 
 use serde_json::json;
 

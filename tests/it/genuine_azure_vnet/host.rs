@@ -1,4 +1,4 @@
-//! A node on which the genuine azure-vnet makes the network of pods, in namespaces of its own.
+//! A node in its own namespaces, on which the genuine azure-vnet creates the network of pods.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -25,23 +25,25 @@ const PLUGINS: &str = "/opt/cni/bin";
 const CONFLISTS: &str = "/etc/cni/net.d";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The address of eth0, which the wire server lists as the primary one.
+/// The address of eth0. The wire server lists it as the primary one.
 pub const NODE: &str = "10.224.0.4";
 
-/// The version that this plugin replaces, of azure-vnet as well as of the original.
+/// The version that this plugin replaces, both of azure-vnet and of the original.
 pub const REPLACED: &str = "v1.4.59";
 
-/// The version that the tests use: AZURE_VNET_VERSION, or the replaced one.
+/// The version that the tests use: AZURE_VNET_VERSION, or the replaced version.
 pub fn version() -> String {
     env::var("AZURE_VNET_VERSION").unwrap_or(REPLACED.to_owned())
 }
 
-/// Where `tests/original/build` puts a version of azure-vnet and azure-vnet-ipam as Microsoft wrote them.
+/// The folder into which `tests/original/build` puts a version of azure-vnet and azure-vnet-ipam as Microsoft wrote
+/// them.
 pub fn original_folder(version: &str) -> PathBuf {
     package().join("target/original").join(version)
 }
 
-/// The folder of the version in use. Without the executables, which need the network to be built, a test tells that it was skipped.
+/// The folder of the version in use. The executables need the network to be built. Without them, the test is reported
+/// as skipped.
 pub fn genuine(test: &str) -> Option<PathBuf> {
     let folder = original_folder(&version());
     let is_there = |name: &str| folder.join(name).exists();
@@ -83,8 +85,8 @@ fn netns(n: u32) -> String {
 }
 
 impl AksNode {
-    /// Makes a node whose pods get these addresses of 10.224.0.0/16. `genuine` has the main plugin of the conflist. Must be called
-    /// in a virtual network.
+    /// Creates a node whose pods get these addresses of 10.224.0.0/16. `genuine` is the folder of the main plugin in
+    /// the conflist. Must be called in a virtual network.
     pub fn new(genuine: &Path, conflist: Value, last: impl IntoIterator<Item = u16>) -> AksNode {
         for folder in ["/run", "/var/log", "/var/lib/cni", "/opt"] {
             sh(&format!(
@@ -92,16 +94,16 @@ impl AksNode {
             ));
         }
         sh("[ /var/run -ef /run ] || mount --bind /run /var/run");
-        // The folder of conflists may not be there, and nothing is made on the machine.
+        // The folder of conflists may not exist, and the machine's own /etc must not change.
         sh("mkdir -p /run/etc /run/netns && cp -a /etc/. /run/etc && mount --bind /run/etc /etc");
         sh(&format!("rm -rf /etc/cni; mkdir -p {CONFLISTS} {PLUGINS}"));
-        // The command sysctl insists on a folder that is no link.
+        // The command sysctl requires a folder that is not a link.
         sh("rm /proc/sys && mkdir /proc/sys && mount --bind /proc/real/sys /proc/sys");
         let path = Path::new(CONFLISTS).join("10-azure.conflist");
         fs::write(path, conflist.to_string()).unwrap();
         let main_plugin = genuine.join(conflist["plugins"][0]["type"].as_str().unwrap());
         sh_with(&format!("cp \"$1\" {PLUGINS}"), &[&main_plugin]);
-        // Only called when it is there; this test calls the chain's first plugin itself.
+        // portmap only has to exist: this test calls the first plugin of the chain directly.
         sh(&format!("ln -s /bin/true {PLUGINS}/portmap"));
         let (azure, answer) = (env::var_os("AZURE").unwrap(), Reply::Xml(xml(last)));
         let wire = thread::spawn(move || {
@@ -117,7 +119,7 @@ impl AksNode {
         node
     }
 
-    /// Makes azure-vnet ask for IPv6 addresses too, which come from this range of the node.
+    /// Makes azure-vnet ask for IPv6 addresses too. They come from this range of the node.
     #[cfg(feature = "tls")]
     pub fn with_ipv6(mut self, range: &str) -> (AksNode, impl Drop) {
         let (_, mut conflist) = examples()
@@ -130,20 +132,22 @@ impl AksNode {
         (self, join_cluster(range))
     }
 
-    /// Puts an IPAM plugin in place.
+    /// Installs an IPAM plugin as the one that azure-vnet calls.
     pub fn use_ipam(&self, ipam: Ipam) {
         let path = Path::new(PLUGINS).join("azure-vnet-ipam");
         match ipam {
             Ipam::Ours => install(&path),
             Ipam::Original => {
-                // A newer one looks for itself in /proc, where azure-vnet's children are not.
+                // A newer azure-vnet-ipam searches /proc for itself. The children of azure-vnet are not there, so use
+                // the replaced version.
                 let original = original_folder(REPLACED).join("azure-vnet-ipam");
                 sh_with("install -m 755 \"$1\" \"$2\"", &[&original, &path]);
             }
         }
     }
 
-    /// Replaces one IPAM plugin by the other, as an operator does. The original stands there first, or is kept.
+    /// Replaces one IPAM plugin by the other, as an operator does. The original is either installed first, or kept by
+    /// `install`.
     pub fn exchange(&self, to: Ipam) {
         let mut command = match to {
             Ipam::Ours => Command::new(binary()),
@@ -165,9 +169,9 @@ impl AksNode {
         self.call_later(0, command, n)
     }
 
-    /// The same with the boot clock so many seconds ahead.
+    /// Calls azure-vnet with the boot clock this many seconds ahead.
     pub fn call_later(&self, seconds: u64, command: &str, n: u32) -> Outcome {
-        // The plugins look themselves up in /proc by their process ID.
+        // The plugins read their own entry in /proc by process ID.
         let plugin = self.conflist["plugins"][0]["type"].as_str().unwrap();
         let line = format!("ln -sfn real/$$ /proc/$$ && exec {PLUGINS}/{plugin}");
         let mut azure_vnet = later(seconds, Path::new("sh"));
@@ -193,7 +197,7 @@ impl AksNode {
         for entry in fs::read_dir("/proc").unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            // The uplink's process goes on.
+            // The process of the uplink must continue.
             if name.parse::<u32>().is_ok() && !path.exists() {
                 let _ = fs::remove_file(path);
             }
@@ -218,7 +222,7 @@ impl AksNode {
         run(&mut ipam, &conf.to_string()).assert_no_output();
     }
 
-    /// Adds a pod in a new network namespace, which must succeed, and returns its address.
+    /// Adds a pod in a new network namespace. The ADD must succeed. Returns the address.
     pub fn add(&self, n: u32) -> String {
         self.add_later(0, n)
     }
@@ -242,17 +246,17 @@ impl AksNode {
         self.call_later(seconds, "ADD", n)
     }
 
-    /// Deletes a pod as a runtime does, which must succeed.
+    /// Deletes a pod as a runtime does. The DEL must succeed.
     pub fn del(&self, n: u32) {
         let outcome = self.call("DEL", n);
         outcome.assert_no_output();
         self.vanish(n);
     }
 
-    /// The pod's network namespace goes, and the links into it.
+    /// Removes the pod's network namespace and the links into it.
     pub fn vanish(&self, n: u32) {
         if Path::new(&netns(n)).exists() {
-            // The kernel takes it down in its own time, and has a number for it until then.
+            // The kernel destroys a namespace with a delay. Until then it has a number for it.
             let line = format!("{} (id: ", pod(n));
             let named = sh("ip netns list");
             let number = named
@@ -269,7 +273,7 @@ impl AksNode {
         }
     }
 
-    /// Container ID by address, as the IPAM state has them.
+    /// Container ID by address, from the IPAM state.
     pub fn held(&self) -> BTreeMap<String, String> {
         self.held_in(STATE)
     }
@@ -281,7 +285,7 @@ impl AksNode {
         }
     }
 
-    /// What must be held by these pods.
+    /// The expected content of the IPAM state with these pods.
     pub fn expected<'a>(
         &self,
         pods: impl IntoIterator<Item = (u32, &'a str)>,
@@ -291,7 +295,7 @@ impl AksNode {
             .collect()
     }
 
-    /// azure-vnet's own state: the address of each endpoint by its ID.
+    /// azure-vnet's own state: the address of each endpoint by endpoint ID.
     pub fn endpoints(&self) -> BTreeMap<String, String> {
         let Ok(text) = fs::read(ENDPOINTS) else {
             return BTreeMap::new();
@@ -313,23 +317,23 @@ impl AksNode {
         run(command.args(line.split(' ')), "")
     }
 
-    /// Replaces the ID of the boot, as a reboot does.
+    /// Replaces the boot ID, as a reboot does.
     pub fn reboot(&self, id: &str) {
         fs::write("/run/boot-id", format!("{id}\n")).unwrap();
         sh(&format!("mount --bind /run/boot-id {BOOT_ID}"));
     }
 
-    /// The end of both logs.
+    /// The last lines of both logs.
     pub fn logs(&self) -> String {
         sh("tail -n 30 /var/log/azure-vnet.log /var/log/azure-vnet-ipam.log")
     }
 
-    /// The requests of the plugin in place so far, by command, as its log has them.
+    /// The requests in the log of the installed plugin, by command.
     pub fn log(&self) -> String {
         fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap_or_default()
     }
 
-    /// Ends all pods and forgets everything, so that the node is as new.
+    /// Deletes all pods and all state, so that the node is like new.
     pub fn reset(&self) {
         for name in sh("ls /run/netns").split_whitespace() {
             sh(&format!("ip netns del {name}"));
@@ -348,7 +352,7 @@ impl AksNode {
     }
 }
 
-/// Makes this the node Node1 of a cluster, which gives it a range of IPv6 addresses.
+/// Makes this node Node1 of a cluster. The cluster assigns it this range of IPv6 addresses.
 #[cfg(feature = "tls")]
 pub fn join_cluster(range: &str) -> impl Drop + use<> {
     sh("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet");
@@ -356,7 +360,7 @@ pub fn join_cluster(range: &str) -> impl Drop + use<> {
     crate::kubernetes::joined_below(Path::new("/"), range)
 }
 
-/// The links of the host.
+/// The network interfaces of the host.
 pub fn links() -> Vec<String> {
     let all = sh("ip -o link");
     all.lines()

@@ -28,12 +28,12 @@ pub use crate::histories::held;
 pub use wire::request_head;
 pub use wire::{Gate, Reply, WireServer, http};
 
-/// LONG=1 gives the tests that have one their full length.
+/// Whether LONG=1 is set. Some tests then run at full length.
 pub fn is_long() -> bool {
     std::env::var_os("LONG").is_some_and(|value| value == "1")
 }
 
-/// Tells what is left out, past the capture of the test runner.
+/// Reports what is left out. Bypasses the output capture of the test runner.
 pub fn skip(reason: impl Display) {
     let _ = writeln!(io::stderr(), "skipped: {reason}");
 }
@@ -49,7 +49,7 @@ pub fn binary() -> PathBuf {
 pub const MAC: &str = "7C1E52F9F3C4";
 pub const SUBNET: &str = "10.224.0.0/16";
 
-/// The file with the offset of the boot clock in seconds, below the root.
+/// The file, below the root, with the offset of the boot clock in seconds.
 const CLOCK: &str = "boottime-offset";
 
 /// A node whose files are all in one folder.
@@ -128,7 +128,7 @@ impl Node {
         serde_json::from_slice(&self.state_bytes()).unwrap()
     }
 
-    /// Container ID by address, for all addresses in use.
+    /// Container ID by address, for all held addresses.
     pub fn held(&self) -> BTreeMap<String, String> {
         held(&self.state())
     }
@@ -137,7 +137,7 @@ impl Node {
         fs::read_to_string(self.path("/var/log/azure-vnet-ipam.log")).unwrap_or_default()
     }
 
-    /// Advances the boot clock of the node, also for calls that are waiting.
+    /// Advances the boot clock of the node. Calls that are waiting see it, too.
     pub fn advance_clock(&self, seconds: u64) {
         self.set_clock(self.clock() + seconds);
     }
@@ -186,7 +186,7 @@ impl Node {
         self.path("/var/run/azure-vnet/azure-vnet-ipam.lock")
     }
 
-    /// What /proc/locks says while a process holds the lock.
+    /// The line of /proc/locks while a process holds the lock.
     pub fn lock_line(&self, pid: u32) -> String {
         use std::os::unix::fs::MetadataExt;
         let meta = fs::metadata(self.lock_path()).unwrap();
@@ -204,7 +204,8 @@ impl Node {
         self.path("/var/run/.azure-vnet-ipam.backup")
     }
 
-    /// Leaves the state as the original writes it on a node where this program has not run yet.
+    /// Makes the state one of the original, as on a node where this program has not run yet. Removes our key, the
+    /// backup and the record.
     pub fn make_state_the_originals(&self) {
         let mut state = self.state();
         state.as_object_mut().unwrap().remove("azure-vnet-ipam");
@@ -218,19 +219,19 @@ impl Node {
         self.path("/var/run/azure-vnet/azure-vnet-ipam.fetch")
     }
 
-    /// Takes the state lock, as another process would. It is released when the result is dropped.
+    /// Takes the state lock as another process would. Dropping the result releases it.
     pub fn hold_lock(&self) -> File {
         let lock = File::options().write(true).open(self.lock_path()).unwrap();
         lock.try_lock().unwrap();
         lock
     }
 
-    /// Lets the whole lock timeout pass for these calls, which wait for the state lock.
+    /// Advances the clock past the lock timeout for these calls, which wait for the state lock.
     pub fn time_out_waiting_for_lock(&self, calls: &mut [Running]) {
         wait_until("calls that wait for the lock", || {
             lock_waiters(&self.lock_path()) == calls.len()
         });
-        // Ten seconds are left for a busy machine. The sleep reveals a call that gives up too early.
+        // The remaining ten seconds are enough for a busy machine. The sleep reveals a call that gives up too early.
         self.advance_clock(20);
         thread::sleep(Duration::from_millis(100));
         for call in calls {
@@ -313,7 +314,7 @@ pub fn conf(version: &str, ipam: Value) -> String {
         .to_string()
 }
 
-/// An object with the members of another one merged over its own.
+/// Merges the members of another object over those of the first one.
 pub fn merged(mut object: Value, on_top: Value) -> Value {
     for (key, value) in on_top.as_object().unwrap() {
         object[key] = value.clone();
@@ -353,12 +354,12 @@ impl Call<'_> {
     }
 
     /// Calls another executable.
-    pub fn of(mut self, program: impl Into<PathBuf>) -> Self {
+    pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
         self
     }
 
-    /// Runs it by a program that takes a command line behind these words.
+    /// Runs the call through a program that takes these arguments and then a command line.
     pub fn under<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
         self.under = words.into_iter().map(|w| w.as_ref().to_owned()).collect();
         self
@@ -376,8 +377,8 @@ impl Call<'_> {
         command
     }
 
-    /// Starts the call with its output in files, so that many calls need no more open files than one. (Calls in a shell and calls
-    /// of runtimes have pipes.)
+    /// Starts the call with its output in files, so that many running calls do not use more open files. Calls in a
+    /// shell and calls of runtimes have pipes.
     #[track_caller]
     pub fn start(self) -> Running {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -409,13 +410,14 @@ impl Call<'_> {
         self.start().finish()
     }
 
-    /// Runs it through a shell line in which `"$0"` is the plugin and `"$@"` its arguments; stdin is the network configuration.
+    /// Runs the call through a shell line. In it, `"$0"` is the plugin and `"$@"` are its arguments. The network
+    /// configuration is on stdin.
     pub fn run_in_shell(self, line: &str) -> Outcome {
         let call = self.under(["sh", "-c", line]);
         run(&mut call.command(), &call.stdin)
     }
 
-    /// Runs it on a terminal, which neither sends input nor closes. Returns what stands there then.
+    /// Runs the call on a terminal, which neither sends input nor closes. Returns the text on the terminal.
     pub fn run_on_terminal(self) -> String {
         const FLAGS: OpenptFlags = OpenptFlags::RDWR.union(OpenptFlags::NOCTTY);
         let mut controller = File::from(openpt(FLAGS).unwrap());
@@ -423,20 +425,20 @@ impl Call<'_> {
         let open = || ioctl_tiocgptpeer(&controller, FLAGS).unwrap();
         let mut command = self.command();
         let process = Process::start(command.stdin(open()).stdout(open()).stderr(open()));
-        // Its copies of the terminal are closed with it.
+        // Dropping the command closes its copies of the terminal.
         drop(command);
         assert!(process.status().success());
         let mut text = Vec::new();
-        // The output of a terminal that nobody has open ends with an error.
+        // Reading a terminal that no process has open ends with an error.
         let _ = controller.read_to_end(&mut text);
         String::from_utf8(text).unwrap()
     }
 }
 
-/// Held while a call is started or its output is read, because both need a few open files for a moment.
+/// Locked while a call is started or its output is read, because both need a few open files for a moment.
 static OPEN_FILES: Mutex<()> = Mutex::new(());
 
-/// A running call. It is killed when this is dropped early.
+/// A running call. Dropping it early kills the call.
 pub struct Running {
     process: Option<Process>,
     stdout: PathBuf,
@@ -479,8 +481,8 @@ impl Drop for Running {
     }
 }
 
-/// Sets the offset of the boot clock below a root, in seconds. Replaces the whole file, because calls may read it at the same
-/// time.
+/// Sets the offset of the boot clock below a root, in seconds. Replaces the whole file, because calls may read it at
+/// the same time.
 pub fn set_clock(root: &Path, seconds: u64) {
     let new = root.join(format!("{CLOCK}.new"));
     fs::write(&new, seconds.to_string()).unwrap();
@@ -582,7 +584,7 @@ pub fn xml(last: impl IntoIterator<Item = u16>) -> String {
     xml_of(SUBNET.parse().unwrap(), last)
 }
 
-/// The same in another subnet.
+/// A wire server's answer like that of [`xml`], in another subnet.
 pub fn xml_of(subnet: Ipv4Net, last: impl IntoIterator<Item = u16>) -> String {
     let address = |n: u16| Ipv4Addr::from(u32::from(subnet.network()) + u32::from(n));
     let one = |n: u16| format!(r#"<IPAddress Address="{}" IsPrimary="false"/>"#, address(n));
@@ -593,7 +595,7 @@ pub fn xml_of(subnet: Ipv4Net, last: impl IntoIterator<Item = u16>) -> String {
     )
 }
 
-/// A subnet of each family, reserved among all test processes of this machine until this is dropped.
+/// A subnet of each family. It is reserved among all test processes of this machine until this value is dropped.
 pub struct OwnSubnets {
     /// A /24 of 198.18.0.0/15, which is for tests of networks (RFC 2544).
     pub ipv4: Ipv4Net,
@@ -606,7 +608,7 @@ impl OwnSubnets {
     pub fn claim() -> OwnSubnets {
         let claimed = (0..512u16).find_map(|n| {
             let path = std::env::temp_dir().join(format!("azure-vnet-ipam-subnets-{n}"));
-            // Fails when another user created the file.
+            // This fails when another user has created the file.
             let claim = File::create(path).ok()?;
             claim.try_lock().ok()?;
             let ipv4 = u32::from(Ipv4Addr::new(198, 18, 0, 0)) + (u32::from(n) << 8);
@@ -637,7 +639,7 @@ pub fn sh(line: &str) -> String {
     sh_with(line, &[])
 }
 
-/// The same with arguments, which are `"$1"` and so on in the line.
+/// Runs a shell line with arguments, which are `"$1"` and so on in the line. It must succeed. Returns its stdout.
 #[track_caller]
 pub fn sh_with(line: &str, args: &[&Path]) -> String {
     let output = output(Command::new("sh").args(["-c", line, "sh"]).args(args));
@@ -650,8 +652,9 @@ pub fn sh_with(line: &str, args: &[&Path]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Installs the program, executable for everybody. Another process writes the file: a child that another test starts at the
-/// same moment would inherit the open file, and an executable that is open for writing cannot be executed.
+/// Installs the program, executable for every user. Another process writes the file, because a child that another
+/// test starts at the same moment would inherit the open file. An executable that is open for writing cannot be
+/// executed.
 pub fn install(to: &Path) {
     sh_with("install -D -m 755 \"$1\" \"$2\"", &[&binary(), to]);
 }

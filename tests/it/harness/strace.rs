@@ -1,4 +1,4 @@
-//! Calls under strace, killed or refused at chosen system calls.
+//! Calls under strace that are killed or fail at chosen system calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,14 +6,14 @@ use std::fs;
 use super::{Call, Node};
 
 impl Call<'_> {
-    /// Runs it under strace with these expressions, such as `inject=fsync:error=EIO`.
+    /// Runs the call under strace with these expressions, such as `inject=fsync:error=EIO`.
     pub fn strace(self, expressions: &[&str]) -> Self {
         let words = ["strace", "-f", "-qq", "-o", "/dev/null"].into_iter();
         self.under(words.chain(expressions.iter().flat_map(|text| ["-e", text])))
     }
 }
 
-/// How often a call makes each system call: the highest count of one thread, as strace counts them.
+/// The number of times that a call makes each system call: the highest count of one thread, as strace counts them.
 pub fn count_system_calls(node: &Node, call: Call<'_>) -> BTreeMap<String, usize> {
     let trace = node.path("/trace");
     let words = ["strace", "-f", "-qq", "-o", trace.to_str().unwrap()];
@@ -39,14 +39,14 @@ pub fn count_system_calls(node: &Node, call: Call<'_>) -> BTreeMap<String, usize
     most
 }
 
-/// How often a call was killed, of how many tries.
+/// The number of tries, and how many of them killed the call.
 pub struct Kills {
     pub kills: usize,
     pub tries: usize,
 }
 
-/// Kills a call at every system call, but at no more than `most` of one kind. Calls `again` before each run to reset the node, and
-/// `after` behind it.
+/// Kills a call at every system call, but at no more than `most` of one kind. Runs `again` before each call to reset
+/// the node, and `after` afterwards.
 pub fn kill_at_every_system_call<'a>(
     node: &'a Node,
     most: usize,

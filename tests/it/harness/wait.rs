@@ -1,4 +1,4 @@
-//! Waits with a deadline, whose message names what they waited for.
+//! Waits with a deadline. The message of a failed wait names what it waited for.
 //!
 //! A child that outlives its deadline is killed with its process group, and the test fails. If the wait still does not end,
 //! the whole test program ends, because a hanging test program reports nothing.
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Far longer than anything that a test waits for on a busy machine with one core. The longest limit of the program itself
-/// is 30 s.
+/// The limit for waits of tests. It is far longer than any of them takes on a busy machine with one core. The longest
+/// limit of the program itself is 30 s.
 pub const LIMIT: Duration = Duration::from_secs(180);
 /// How long a killed child may take to end.
 const GRACE: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ pub fn wait_until(what: impl Display, condition: impl FnMut() -> bool) {
     wait_until_within(LIMIT, what, condition);
 }
 
-/// The same with another limit.
+/// Waits until the condition holds. Fails the test after this limit.
 #[track_caller]
 pub fn wait_until_within(limit: Duration, what: impl Display, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
@@ -40,7 +40,7 @@ pub fn wait_until_within(limit: Duration, what: impl Display, mut condition: imp
     }
 }
 
-/// Sets a flag when it is dropped, also by a panic, for helper threads that run until the flag is set.
+/// Sets a flag when it is dropped, also by a panic. Helper threads run until the flag is set.
 pub struct SetOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -54,8 +54,8 @@ pub fn watched<T>(what: impl Display, work: impl FnOnce() -> T) -> T {
     watched_within(LIMIT, &what.to_string(), None, work)
 }
 
-/// Runs blocking work. Past the limit the process group that it waits for is killed, and the test fails. Ends the test program when the work
-/// does not end then.
+/// Runs blocking work. After the limit, kills the process group that the work waits for and fails the test. Ends the
+/// test program if the work still does not end.
 #[track_caller]
 fn watched_within<T>(
     limit: Duration,
@@ -74,7 +74,7 @@ fn watched_within<T>(
                 let _ = kill_process_group(group, Signal::KILL);
             }
             if is_overdue && (group.is_none() || is_over(GRACE)) {
-                // Bypass the capture of the test runner.
+                // Bypass the output capture of the test runner.
                 let _ = io::Write::write_all(&mut io::stderr(), overdue.as_bytes());
                 std::process::exit(101);
             }
@@ -136,7 +136,7 @@ impl Process {
         self.child().try_wait().unwrap().is_none()
     }
 
-    /// Writes to the child's stdin and closes it. Some tests end the child before it has read everything.
+    /// Writes to the child's stdin and closes it. Some tests kill the child before it has read everything.
     pub fn write_stdin(&mut self, text: &str) {
         let mut stdin = self.child().stdin.take().unwrap();
         let what = format!("{} to read its input", self.what);
@@ -159,7 +159,7 @@ impl Process {
         self.wait_within(limit, Child::wait_with_output)
     }
 
-    /// Waits for its end.
+    /// Waits for the child to end.
     #[track_caller]
     pub fn status(self) -> ExitStatus {
         self.status_within(LIMIT)
@@ -206,7 +206,7 @@ pub fn output(command: &mut Command) -> Output {
 #[test]
 fn child_past_its_deadline_is_killed_and_named() {
     let caught = std::panic::catch_unwind(|| {
-        // The second holds the pipes of the first.
+        // The background process keeps the pipes of the shell open.
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & sleep 1000"]);
         Process::start_piped(&mut command).output_within(Duration::from_millis(50))

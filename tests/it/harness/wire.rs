@@ -55,7 +55,7 @@ pub struct WireServer {
     reply: Arc<Mutex<Reply>>,
     requests: Arc<Mutex<Vec<String>>>,
     accepting: Option<Accepting>,
-    /// Reserves the port while nobody listens on it.
+    /// Reserves the port while no process listens on it.
     _reservation: OwnedFd,
 }
 
@@ -118,7 +118,7 @@ impl WireServer {
     /// Stops listening: connections are refused.
     pub fn stop(&mut self) {
         if let Some(Accepting { listener, thread }) = self.accepting.take() {
-            // Ends the wait in accept with an error.
+            // Shutdown ends the wait in accept with an error.
             shutdown(&listener, Shutdown::Both).unwrap();
             watched("the wire server to stop", || thread.join()).unwrap();
         }

@@ -23,7 +23,7 @@ impl File {
 
 pub(super) struct Memory {
     world: World,
-    /// The ADDs that have looked at the node.
+    /// The ADDs that have scanned the node.
     looked: BTreeMap<Pod, InFlight>,
     /// The worlds in which ADDs have stopped.
     stopped: BTreeMap<Pod, World>,
@@ -81,14 +81,14 @@ impl Driver for Memory {
     ) -> Result<String, CallError> {
         self.world.clock += 100_000_000;
         let looked = self.looked.remove(&pod);
-        let add = looked.unwrap_or_else(|| self.world.unchecked_asking(id(pod), named));
+        let add = looked.unwrap_or_else(|| self.world.unchecked_start_add(id(pod), named));
         let before = self.stopped.remove(&pod);
         let address = checked(self.world.unchecked_add(add, before, fault))?;
         Ok(address.to_string())
     }
 
     fn look(&mut self, pod: Pod) {
-        let mut add = self.world.unchecked_asking(id(pod), None);
+        let mut add = self.world.unchecked_start_add(id(pod), None);
         self.world.unchecked_look(&mut add);
         self.looked.insert(pod, add);
     }
@@ -203,7 +203,7 @@ impl Driver for Memory {
         self.world.cache.remove(&id(pod));
     }
 
-    fn pass(&mut self, seconds: u64) {
+    fn wait(&mut self, seconds: u64) {
         self.world.clock += seconds * 1_000_000_000;
     }
 

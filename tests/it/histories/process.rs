@@ -1,4 +1,4 @@
-//! The real executable on a node in a folder, with the kernel's network namespaces or without them.
+//! The real executable on a node in a folder, with or without the kernel's network namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -31,19 +31,19 @@ impl File {
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 pub(super) struct Processes {
-    /// Without namespaces, those folders are not mounted.
+    /// The node. In a folder, nothing is mounted.
     pods: Pods,
     has_kernel: bool,
-    /// Whether only rows with faults are run, or only those without.
+    /// Whether only rows with faults are run, or only rows without faults.
     has_faults: bool,
-    /// The pods that have a network namespace, and those of them with an address.
+    /// The pods that have a network namespace, and, in `shown`, those of them with an address.
     started: BTreeSet<Pod>,
     shown: BTreeSet<Pod>,
     boot: u32,
 }
 
 impl Processes {
-    /// In a folder, without the kernel's network namespaces.
+    /// A node in a folder, without the kernel's network namespaces.
     pub fn in_folder(has_faults: bool) -> Processes {
         let (node, wire) = Node::with_wire("histories", Reply::Xml(String::new()));
         Processes {
@@ -52,7 +52,7 @@ impl Processes {
         }
     }
 
-    /// In private namespaces.
+    /// A node in private namespaces.
     pub fn in_namespaces(pods: Pods) -> Processes {
         pods.node.put("/boot-id", "");
         let paths = ["/boot-id", BOOT_ID].map(|path| pods.node.path(path));
@@ -80,7 +80,7 @@ impl Processes {
         self.pods.node.put(path, text);
     }
 
-    /// Runs a call to which the file system refuses something.
+    /// Runs a call during which the file system refuses an operation.
     fn call(&self, verb: &str, pod: Pod, ipam: serde_json::Value, fault: Option<Fault>) -> Outcome {
         let call = self.pods.call(verb, &self.container_id(pod));
         let call = call.stdin(conf("1.0.0", ipam));
@@ -110,7 +110,7 @@ impl Processes {
     }
 }
 
-/// The `ipam` object of a call that may name an address.
+/// The `ipam` object of a call, with the requested address if there is one.
 fn ipam_naming(address: Option<&str>) -> serde_json::Value {
     let named = address.map(|address| json!({ "subnet": SUBNET, "ipAddress": address }));
     named.unwrap_or(json!({}))
@@ -147,7 +147,7 @@ impl Driver for Processes {
         self.set_boot_id_readable(true);
     }
 
-    /// Without the namespaces the kernel shows no address, and every look is incomplete.
+    /// Without the namespaces, the kernel shows no address, and every scan is incomplete.
     fn can_run(&self, history: &History) -> bool {
         let can_look = match (history.look, self.has_kernel) {
             (Look::Any, false) => !history.shows_addresses(),
@@ -296,7 +296,7 @@ impl Driver for Processes {
         }
     }
 
-    fn pass(&mut self, seconds: u64) {
+    fn wait(&mut self, seconds: u64) {
         self.pods.node.advance_clock(seconds);
     }
 
@@ -317,7 +317,7 @@ impl Driver for Processes {
         self.put_boot_id(&text);
     }
 
-    /// The stamps of earlier attempts are removed, so that the next ADD asks again.
+    /// Removes the stamps of earlier fetches, so that the next ADD queries the source again.
     fn set_source(&mut self, listed: &[&str], subnets: &'static [&'static str], answer: Answer) {
         let _ = fs::remove_file(self.pods.node.fetch_lock_path());
         let wire = &mut self.pods.wire;

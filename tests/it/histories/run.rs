@@ -9,7 +9,7 @@ use super::table::histories;
 use super::{Damage, File, History, Look, Pod, Refusal, Step, W, X, Y, Z};
 use crate::model::{Answer, Fault, SUBNETS, original};
 
-/// A node with its plugin. Drivers do what they are told, and check nothing.
+/// A node with its plugin. Drivers execute steps and check nothing.
 pub(super) trait Driver {
     /// Starts again with a new node.
     fn reset(&mut self, look: Look);
@@ -34,12 +34,12 @@ pub(super) trait Driver {
     fn container_id(&self, pod: Pod) -> String;
     fn boot_id(&self) -> String;
     fn read(&self, file: File) -> Option<Vec<u8>>;
-    /// Replaces the content of a file, or removes it.
+    /// Replaces the content of a file, or removes the file.
     fn write(&mut self, file: File, text: Option<&[u8]>);
     /// The temporary files beside those of the plugin.
     fn leftovers(&self) -> Vec<String>;
 
-    /// Makes the pod's network namespace, if it does not exist.
+    /// Creates the pod's network namespace if it does not exist.
     fn start(&mut self, pod: Pod);
     fn show(&mut self, pod: Pod, address: &str);
     fn cache(&mut self, pod: Pod, entry: CacheEntry<'_>);
@@ -48,10 +48,10 @@ pub(super) trait Driver {
     /// Removes the pod's namespace and cache entry.
     fn end(&mut self, pod: Pod);
 
-    fn pass(&mut self, seconds: u64);
+    fn wait(&mut self, seconds: u64);
     fn reboot(&mut self);
     fn set_boot_id_readable(&mut self, is_readable: bool);
-    /// The source lists these addresses in these subnets.
+    /// Makes the source list these addresses in these subnets.
     fn set_source(&mut self, listed: &[&str], subnets: &'static [&'static str], answer: Answer);
 }
 
@@ -89,13 +89,13 @@ impl CallError {
     }
 }
 
-/// A history on its way.
+/// A history while it runs.
 struct Run<'a> {
     driver: &'a mut dyn Driver,
-    /// What is lost in the place of [`Step::Lose`].
+    /// The damage that replaces [`Step::Lose`].
     damage: Damage,
-    /// The addresses of the pods that were told one, and were neither released nor are gone.
-    told: BTreeMap<Pod, String>,
+    /// The addresses that ADDs returned to pods which are still alive and were not released.
+    returned: BTreeMap<Pod, String>,
     kept: BTreeMap<(u8, File), Option<Vec<u8>>>,
     fault: Option<Fault>,
     listed: &'static [&'static str],
@@ -145,13 +145,13 @@ impl Run<'_> {
             .set_source(self.listed, self.subnets, self.answer);
     }
 
-    /// The container ID by address, of all addresses in use. None where the state cannot be read.
+    /// The container ID by address, for all addresses in use. Empty when the state cannot be read.
     fn held(&self) -> BTreeMap<String, String> {
         let text = self.driver.read(File::State).unwrap_or_default();
         held(&serde_json::from_slice(&text).unwrap_or_default())
     }
 
-    /// Runs a call. No address of a pod that lives afterwards may be freed by it.
+    /// Runs a call. It must not free the address of a pod that is alive afterwards.
     fn call<T>(
         &mut self,
         call: impl FnOnce(&mut Self) -> Result<T, CallError>,
@@ -164,7 +164,7 @@ impl Run<'_> {
         }
         let is_there = self.driver.read(File::State).is_some();
         let after = self.held();
-        for (pod, address) in self.told.iter().filter(|_| is_there) {
+        for (pod, address) in self.returned.iter().filter(|_| is_there) {
             ensure!(
                 !before.contains_key(address) || after.contains_key(address),
                 "{address} of {pod:?}, which lives, was freed"
@@ -178,10 +178,10 @@ impl Run<'_> {
         let fault = self.fault.take();
         let result = self.call(|run| run.driver.add(pod, named, fault), |_| ())?;
         if let Ok(address) = &result
-            && self.tell(pod, address)?
+            && self.note_returned(pod, address)?
         {
             let held = self.held();
-            let lost = self.told.iter().find(|(_, a)| !held.contains_key(*a));
+            let lost = self.returned.iter().find(|(_, a)| !held.contains_key(*a));
             ensure!(lost.is_none(), "the state does not hold {lost:?}");
         }
         Ok(result)
@@ -191,18 +191,21 @@ impl Run<'_> {
         ensure_refused(&self.add(pod, named)?, expected)
     }
 
-    /// Notes that a pod was told an address. Returns whether that is news to it.
-    fn tell(&mut self, pod: Pod, address: &str) -> Result<bool, String> {
-        let other = self.told.iter().find(|(p, a)| **p != pod && *a == address);
-        ensure!(other.is_none(), "told to {other:?} and to {pod:?}");
-        let before = self.told.insert(pod, address.to_owned());
+    /// Records the address that an ADD returned to a pod. Returns whether the address is new to the pod.
+    fn note_returned(&mut self, pod: Pod, address: &str) -> Result<bool, String> {
+        let other = self
+            .returned
+            .iter()
+            .find(|(p, a)| **p != pod && *a == address);
+        ensure!(other.is_none(), "returned to {other:?} and to {pod:?}");
+        let before = self.returned.insert(pod, address.to_owned());
         Ok(before.as_deref() != Some(address))
     }
 
     fn del(&mut self, pod: Pod, named: Option<&str>) -> Result<(), String> {
         let fault = self.fault.take();
         let del = |run: &mut Self| run.driver.del(pod, named, fault);
-        let result = self.call(del, |run| drop(run.told.remove(&pod)))?;
+        let result = self.call(del, |run| drop(run.returned.remove(&pod)))?;
         result.map_err(|error| format!("{error:?}"))
     }
 
@@ -253,8 +256,8 @@ impl Run<'_> {
             Step::Del(pod) => self.del(*pod, None)?,
             Step::DelFails(pod, expected) => {
                 let fault = self.fault.take();
-                // It may have released the address all the same.
-                self.told.remove(pod);
+                // A failed DEL may have released the address.
+                self.returned.remove(pod);
                 let result = self.call(|run| run.driver.del(*pod, None, fault), |_| ())?;
                 ensure_refused(&result, *expected)?;
             }
@@ -266,7 +269,8 @@ impl Run<'_> {
             Step::DelNaming(pod, address) => self.del(*pod, Some(address))?,
             Step::Gc(valid) => {
                 let gc = |run: &mut Self| run.driver.gc(valid);
-                let result = self.call(gc, |run| run.told.retain(|pod, _| valid.contains(pod)))?;
+                let result =
+                    self.call(gc, |run| run.returned.retain(|pod, _| valid.contains(pod)))?;
                 result.map_err(|error| format!("{error:?}"))?;
             }
             Step::Fails(fault) => self.fault = Some(*fault),
@@ -274,17 +278,21 @@ impl Run<'_> {
                 self.driver.start(*pod);
                 let id = self.driver.container_id(*pod);
                 self.originals_call(|records| original::take(records, address, &id))?;
-                self.tell(*pod, address)?;
+                self.note_returned(*pod, address)?;
             }
             Step::OriginalDel(pod) => {
                 let id = self.driver.container_id(*pod);
                 self.originals_call(|records| original::release(records, &id))?;
-                self.told.remove(pod);
+                self.returned.remove(pod);
             }
             Step::OriginalSave => self.originals_call(|_| ())?,
             Step::OriginalVersion => self.driver.write(File::Lock, Some(original::LOCK_TEXT)),
             Step::Configured(pod) => {
-                let address = self.told.get(pod).ok_or("it was told no address")?.clone();
+                let address = self
+                    .returned
+                    .get(pod)
+                    .ok_or("no ADD returned an address")?
+                    .clone();
                 self.driver.show(*pod, &address);
                 self.driver.cache(*pod, CacheEntry::Address(&address));
             }
@@ -308,12 +316,12 @@ impl Run<'_> {
             }
             Step::Gone(pod) => {
                 self.driver.end(*pod);
-                self.told.remove(pod);
+                self.returned.remove(pod);
                 self.step(&Step::NoEndpoint(*pod))?;
             }
-            Step::Pass(seconds) => self.driver.pass(*seconds),
+            Step::Wait(seconds) => self.driver.wait(*seconds),
             Step::Reboot => {
-                self.told.clear();
+                self.returned.clear();
                 self.driver.reboot();
             }
             Step::BootIdReadable(is_readable) => self.driver.set_boot_id_readable(*is_readable),
@@ -336,7 +344,7 @@ impl Run<'_> {
             }
             Step::Lose(file) => {
                 let text = self.driver.read(*file).ok_or("it is not there")?;
-                let left = self.damage.of(&text, &self.driver.boot_id());
+                let left = self.damage.apply(&text, &self.driver.boot_id());
                 self.driver.write(*file, left.as_deref());
             }
             Step::Keep(name, files) => {
@@ -384,8 +392,8 @@ impl Run<'_> {
 }
 
 impl Damage {
-    /// What is left of a file.
-    fn of(self, text: &[u8], boot_id: &str) -> Option<Vec<u8>> {
+    /// Returns the content of a file after the damage.
+    fn apply(self, text: &[u8], boot_id: &str) -> Option<Vec<u8>> {
         Some(match self {
             Damage::Removed => return None,
             Damage::Emptied => Vec::new(),
@@ -412,7 +420,7 @@ impl Damage {
     }
 }
 
-/// Runs a history with every damage.
+/// Runs a history once with each of its damages.
 fn run_row(driver: &mut dyn Driver, history: &History) -> Result<(), String> {
     let damages = match history.damages {
         [] => &[Damage::Removed],
@@ -422,7 +430,7 @@ fn run_row(driver: &mut dyn Driver, history: &History) -> Result<(), String> {
         let run = Run {
             driver,
             damage: *damage,
-            told: BTreeMap::new(),
+            returned: BTreeMap::new(),
             kept: BTreeMap::new(),
             fault: None,
             listed: &[X, Y, Z, W],
@@ -459,7 +467,7 @@ pub(super) fn run_all(driver: &mut dyn Driver) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Container ID by address, of all addresses in use in a state.
+/// Container ID by address, for all addresses in use in a state.
 pub fn held(state: &Value) -> BTreeMap<String, String> {
     let members = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let spaces = members(&state["IPAM"]["AddressSpaces"]).into_iter();

@@ -13,7 +13,7 @@ const HOUR: u64 = 3601;
 
 const RESIZED: &[&str] = &["10.224.0.0/17"];
 const TWICE: &[&str] = &["10.224.0.0/16", "10.224.0.0/17"];
-/// Every way to lose the state, and the backup.
+/// Every way to lose the state. The backup can be lost in the same ways.
 const STATE_LOSSES: &[Damage] = &[Removed, Emptied, Halved, Zeroed, Nulled, Forgotten];
 const BACKUP_LOSSES: &[Damage] = &[Removed, Emptied, Halved, Zeroed, OtherBoot];
 
@@ -47,7 +47,7 @@ pub(super) fn histories() -> Vec<History> {
         row("a lost state is rebuilt at once", [
             Add(A, X), Add(B, Y), Add(C, Z), Add(D, W), Del(D), Lose(State),
             Add(E, W), HeldBy(X, A), HeldBy(Y, B), HeldBy(Z, C),
-            // Once more: the restored state has a backup, too.
+            // Lose the state again: the restored state has a backup, too.
             Remove(&[State]), Del(B), Add(A, X), Free(Y), HeldBy(X, A), HeldBy(Z, C),
         ]).each(&[Removed, Emptied, Halved, Zeroed]),
         row("a lost state is rebuilt at once while the source is down", [
@@ -57,7 +57,7 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Add(B, Y), Lose(State), Del(A), Answers(Answer::None), Del(B), Del(D), Answers(Answer::Good),
             Add(C, Z), Free(X), Free(Y),
         ]).each(&[Removed, Emptied, Halved]),
-        row("a DEL of nobody restores a lost state", [Add(A, X), Lose(State), Del(D), HeldBy(X, A)]).each(&[Removed, Emptied, Halved]),
+        row("a DEL of an unknown attachment restores a lost state", [Add(A, X), Lose(State), Del(D), HeldBy(X, A)]).each(&[Removed, Emptied, Halved]),
         row("a backup that cannot be read once decides nothing", [
             Add(A, X), Add(B, Y), Lose(State), Fails(Fault::BackupNotReadable), Refused(D, NotNow), Fails(Fault::BackupNotReadable),
             DelFails(A, NotNow), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
@@ -85,15 +85,15 @@ pub(super) fn histories() -> Vec<History> {
         ]),
 
         // Old copies.
-        row("a late DEL of a former holder, whom an old state names", [
-            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Del(A), HeldBy(X, B),
+        row("a late DEL of a former holder that an old state names", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Wait(31), Add(B, X), PutBack(1, &[State]), Del(A), HeldBy(X, B),
         ]),
-        row("a late DEL of a former holder, whom an old state names beside a newer backup", [
-            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Remove(&[LockFolder]),
+        row("a late DEL of a former holder that an old state names beside a newer backup", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Wait(31), Add(B, X), PutBack(1, &[State]), Remove(&[LockFolder]),
             Del(A), HeldBy(X, B),
         ]),
-        row("a late DEL of a former holder, whom an old state names beside a backup that nothing proves", [
-            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), Fails(Fault::NoSpaceForBackup), Add(B, X),
+        row("a late DEL of a former holder that an old state names beside a backup that nothing proves", [
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Wait(31), Add(B, X), Fails(Fault::NoSpaceForBackup), Add(B, X),
             PutBack(1, &[State]), Del(A), Refused(D, Quarantined), Held(X),
         ]),
         row("the original goes on from an old copy of the state", [
@@ -122,12 +122,12 @@ pub(super) fn histories() -> Vec<History> {
             Add(B, X), PutBack(1, &[State]), Add(D, Y), HeldBy(X, B),
         ]).with_look(Complete),
         row("a number of another boot does not prove an old state", [
-            Add(A, X), Pass(HOUR), Add(A, X), Keep(1, &[State]), Reboot, Add(B, X), PutBack(1, &[State]), Remove(&[Backup]),
-            Refused(D, Quarantined), Keep(2, &[State]), Pass(31), Gone(B), Remove(&[State, LockFolder, Backup]), Add(E, X),
+            Add(A, X), Wait(HOUR), Add(A, X), Keep(1, &[State]), Reboot, Add(B, X), PutBack(1, &[State]), Remove(&[Backup]),
+            Refused(D, Quarantined), Keep(2, &[State]), Wait(31), Gone(B), Remove(&[State, LockFolder, Backup]), Add(E, X),
             PutBack(2, &[State]), Add(C, Y), HeldBy(X, E),
         ]).with_look(Complete),
-        row("an old state of a node that began anew", [
-            Add(A, X), Pass(HOUR), Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Gone(B), Remove(&[State, LockFolder, Backup]),
+        row("an old state of a node that lost all its files", [
+            Add(A, X), Wait(HOUR), Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Gone(B), Remove(&[State, LockFolder, Backup]),
             Add(D, X), Add(E, Y), PutBack(1, &[State]), Add(C, Z), Held(Y),
         ]).with_look(Complete),
         row("an old state alone", [
@@ -138,13 +138,13 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("an old state without backup", [
             Add(A, X), Shown(A, X), Keep(1, &[State]), Add(B, Y), Shown(B, Y), PutBack(1, &[State]), Remove(&[Backup]),
-            Refused(D, Quarantined), Held(X), HeldByNobodyKnown(Y), Pass(31), Add(D, Z), Add(E, W),
+            Refused(D, Quarantined), Held(X), HeldByNobodyKnown(Y), Wait(31), Add(D, Z), Add(E, W),
         ]),
 
-        // A loss: a quarantine, in which everything that anything names is held.
+        // Losses that cause a quarantine. All addresses that any evidence names are held.
         row("a lost state and a lost backup cause a quarantine", [
             Add(A, X), Add(B, Y), Add(C, Z), Lose(Backup), Remove(&[State]), Refused(D, Quarantined),
-            Cached(A, X), Cached(B, Y), Cached(C, Z), Pass(31), Add(D, W), Held(X), Held(Y), Held(Z),
+            Cached(A, X), Cached(B, Y), Cached(C, Z), Wait(31), Add(D, W), Held(X), Held(Y), Held(Z),
         ]).each(BACKUP_LOSSES),
         row("a backup that could not be written proves nothing", [
             Add(A, X), Fails(Fault::NoSpaceForBackup), Add(B, Y), Remove(&[State]), Refused(D, Quarantined), Held(X),
@@ -164,40 +164,40 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("lost state and backup", [
             Add(A, X), Shown(A, X), Add(B, Y), Configured(B), Lose(State), Remove(&[Backup]),
-            Refused(D, Quarantined), HeldByNobodyKnown(X), HeldBy(Y, B), Pass(31), Add(D, Z), Del(D), Del(B), Free(Y), Held(X),
+            Refused(D, Quarantined), HeldByNobodyKnown(X), HeldBy(Y, B), Wait(31), Add(D, Z), Del(D), Del(B), Free(Y), Held(X),
         ]).each(STATE_LOSSES),
         row("pods that are configured during the quarantine", [
-            Add(A, X), Add(B, Y), Remove(&[State, Backup]), Refused(D, Quarantined), Shown(A, X), Pass(16),
-            Refused(D, Quarantined), Shown(B, Y), Pass(15), Add(D, Z), HeldByNobodyKnown(X), HeldByNobodyKnown(Y),
+            Add(A, X), Add(B, Y), Remove(&[State, Backup]), Refused(D, Quarantined), Shown(A, X), Wait(16),
+            Refused(D, Quarantined), Shown(B, Y), Wait(15), Add(D, Z), HeldByNobodyKnown(X), HeldByNobodyKnown(Y),
         ]),
         row("a loss is remembered while the source is useless", [
             Add(A, X), Cached(A, X), Lose(State), Remove(&[Backup]), Answers(Answer::Unmatched), Refused(B, Any),
             Answers(Answer::Empty), Refused(B, Any),
-            Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A), Pass(31), Add(B, Y),
+            Answers(Answer::Good), Refused(B, Quarantined), HeldBy(X, A), Wait(31), Add(B, Y),
         ]).each(&[Removed, Halved]),
         row("a loss is remembered while the lock folder is removed", [
             Add(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Remove(&[LockFolder]),
             Answers(Answer::Good), Refused(B, Quarantined),
         ]),
         row("a quarantine starts when the loss is seen with the source down", [
-            Add(A, X), Cached(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Pass(20),
-            Refused(B, NoPools), Pass(11), Answers(Answer::Good), Add(B, Y), HeldBy(X, A),
+            Add(A, X), Cached(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Wait(20),
+            Refused(B, NoPools), Wait(11), Answers(Answer::Good), Add(B, Y), HeldBy(X, A),
         ]),
         row("a copy of a state of an earlier loss", [
             Add(A, X), Cached(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Keep(1, &[State]),
-            Answers(Answer::Good), Refused(B, Quarantined), Pass(31), Add(B, Y), PutBack(1, &[State]), Remove(&[Backup]),
+            Answers(Answer::Good), Refused(B, Quarantined), Wait(31), Add(B, Y), PutBack(1, &[State]), Remove(&[Backup]),
             Refused(D, Quarantined), HeldBy(X, A),
         ]),
         row("a DEL during a loss does not restart the quarantine, and its release stays", [
-            Add(A, X), Add(B, Y), Remove(&[State, Lock]), Del(A), Pass(20), Refused(D, Quarantined), Free(X), Pass(11), Add(D, Z),
+            Add(A, X), Add(B, Y), Remove(&[State, Lock]), Del(A), Wait(20), Refused(D, Quarantined), Free(X), Wait(11), Add(D, Z),
             Free(X), HeldByNobodyKnown(Y),
         ]),
         row("a backup that cannot be read is not replaced while the state is lost", [
             Add(A, X), Remove(&[State, Lock]), Answers(Answer::None), Fails(Fault::BackupNotReadable), Refused(B, NotNow),
             Answers(Answer::Good), Refused(B, Quarantined), Held(X),
         ]),
-        row("a look that began before the quarantine ended does not end it", [
-            Add(A, X), Remove(&[State, Backup]), Looks(C), Refused(D, Quarantined), Shown(A, X), Pass(31),
+        row("a scan that began before the quarantine ended does not end it", [
+            Add(A, X), Remove(&[State, Backup]), Looks(C), Refused(D, Quarantined), Shown(A, X), Wait(31),
             Add(C, Y), HeldByNobodyKnown(X),
         ]),
         row("a known holder gets no other address during a quarantine", [
@@ -212,10 +212,10 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Cached(A, X), Remove(&[State, LockFolder]), Refused(B, Quarantined), HeldBy(X, A),
         ]),
         row("state and lock folder are lost before a pod is configured", [
-            Add(A, X), Remove(&[State, LockFolder]), Refused(B, Quarantined), Gone(A), Pass(31), Add(B, Y), HeldByNobodyKnown(X),
+            Add(A, X), Remove(&[State, LockFolder]), Refused(B, Quarantined), Gone(A), Wait(31), Add(B, Y), HeldByNobodyKnown(X),
         ]),
         row("state and lock folder are lost in another boot", [
-            Add(A, X), Remove(&[State, LockFolder]), Reboot, Refused(B, Quarantined), Pass(31), Add(B, X),
+            Add(A, X), Remove(&[State, LockFolder]), Reboot, Refused(B, Quarantined), Wait(31), Add(B, X),
         ]),
         row("the lock folder is lost", [Add(A, X), Remove(&[LockFolder]), Add(B, Y), HeldBy(X, A)]),
 
@@ -226,29 +226,29 @@ pub(super) fn histories() -> Vec<History> {
         row("two calls with two lock files, and the original's VERSION", [
             Stops(A), Add(B, X), OriginalVersion, Refused(A, LockLost), Add(D, Y), HeldBy(X, B),
         ]),
-        row("the state is lost while a DEL looks at the node", [
-            Add(A, X), Shown(A, X), Add(B, Y), Remove(&[State, Backup]), Refused(D, Quarantined), Cached(B, Y), Pass(31), Add(D, Z),
+        row("the state is lost while a DEL scans the node", [
+            Add(A, X), Shown(A, X), Add(B, Y), Remove(&[State, Backup]), Refused(D, Quarantined), Cached(B, Y), Wait(31), Add(D, Z),
             Gone(A), Fails(Fault::StateIsRemovedAtLook), DelNaming(A, X), Free(X), Add(E, W), HeldBy(Y, B), HeldBy(Z, D),
         ]),
 
-        // Numbers above the clock: a state that outlasts a reboot brings the number of its save with it.
-        row("a DEL after a reboot that could not be told has a number of its own", [
-            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Refused(B, Quarantined), Pass(31), Add(B, Z),
+        // Generations above the clock. A state that survives a reboot keeps the generation of its save.
+        row("a DEL after a reboot that could not be detected has a number of its own", [
+            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), BootIdReadable(true), Refused(B, Quarantined), Wait(31), Add(B, Z),
             Keep(1, &[State]), Del(B), PutBack(1, &[State]), Add(D, W), Free(Z),
         ]),
         row("a DEL during a loss after a reboot has a number of its own", [
-            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), Cached(B, Y), BootIdReadable(true), Refused(D, Quarantined), Pass(31),
+            Add(A, X), Reboot, BootIdReadable(false), Add(B, Y), Cached(B, Y), BootIdReadable(true), Refused(D, Quarantined), Wait(31),
             Add(C, Z), Keep(1, &[State]), Remove(&[State]), Del(B), PutBack(1, &[State]), Add(D, W), Free(Y),
         ]),
-        row("an old state after a loss after a reboot that cannot be told", [
-            Add(A, X), Keep(1, &[State]), Reboot, BootIdReadable(false), Remove(&[State, Backup]), Refused(B, Quarantined), Pass(31),
+        row("an old state after a loss after a reboot that cannot be detected", [
+            Add(A, X), Keep(1, &[State]), Reboot, BootIdReadable(false), Remove(&[State, Backup]), Refused(B, Quarantined), Wait(31),
             Add(B, X), PutBack(1, &[State]), Remove(&[Backup]), Refused(D, Quarantined),
         ]),
-        row("a loss after a reboot that cannot be told", [
-            Add(A, X), Add(B, Y), Reboot, BootIdReadable(false), Remove(&[State]), Refused(D, Quarantined), Pass(31), Add(D, Z),
+        row("a loss after a reboot that cannot be detected", [
+            Add(A, X), Add(B, Y), Reboot, BootIdReadable(false), Remove(&[State]), Refused(D, Quarantined), Wait(31), Add(D, Z),
         ]),
 
-        // A backup that nothing proves.
+        // Backups that no record proves.
         row("a backup that nothing proves has a subnet that the state lacks", [
             Source(&[X]), Add(A, X), Keep(1, &[State]), Source(&[X, Q]), Add(B, Q), Fails(Fault::NoSpaceForBackup), Add(B, Q),
             PutBack(1, &[State]), Answers(Answer::None), Refused(D, Quarantined), Held(X), Held(Q),
@@ -278,7 +278,7 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("a late DEL during a loss does not hide the pod that a cache entry without a namespace names", [
             Source(&[X]), Add(A, X), Keep(1, &[State]), Add(A, X), CachedWithoutNamespace(E, X), PutBack(1, &[State]), Remove(&[Backup]),
-            Del(A), Refused(D, Quarantined), Pass(31), Refused(D, Exhausted), Held(X),
+            Del(A), Refused(D, Quarantined), Wait(31), Refused(D, Exhausted), Held(X),
         ]),
         row("an old state beside a record that cannot be read once", [
             Add(A, X), Keep(1, &[State]), Add(B, Y), PutBack(1, &[State]), Remove(&[Backup]), Fails(Fault::RecordNotReadable),
@@ -295,7 +295,7 @@ pub(super) fn histories() -> Vec<History> {
             Source(&[X]), Add(A, X), Remove(&[State]), Answers(Answer::None), Refused(B, Exhausted), HeldBy(X, A),
         ]),
         row("a GC frees nothing from an old state", [
-            Add(A, X), Add(B, Y), Keep(1, &[State]), Add(C, Z), Remove(&[Backup]), PutBack(1, &[State]), Pass(120),
+            Add(A, X), Add(B, Y), Keep(1, &[State]), Add(C, Z), Remove(&[Backup]), PutBack(1, &[State]), Wait(120),
             Gc(&[]), Held(X), Held(Y),
         ]).with_look(Complete),
 
@@ -325,17 +325,17 @@ pub(super) fn histories() -> Vec<History> {
         row("a fresh node with an address that the source never listed", [Shown(E, UNLISTED), Add(A, X), Free(UNLISTED)]),
         row("a fresh node with its own primary address in a namespace", [Shown(E, PRIMARY), Add(A, X), Free(PRIMARY)]),
 
-        // A record that names only the container may be of another interface than a DEL is for.
+        // A record with only a container ID may belong to another interface than the one of the DEL.
         row("after a loss a DEL of one interface leaves the address of another", [
-            Add(E, X), Del(E), Gone(E), Remove(&[State]), OriginalAdd(A, X), Cached(A, X), Refused(B, Quarantined), Pass(31), Add(B, Y),
+            Add(E, X), Del(E), Gone(E), Remove(&[State]), OriginalAdd(A, X), Cached(A, X), Refused(B, Quarantined), Wait(31), Add(B, Y),
             DelOther(A), HeldBy(X, A),
         ]),
-        row("a DEL of one interface leaves the address that the original gave to another", [
+        row("a DEL of one interface leaves the address that the original allocated to another", [
             Add(B, X), OriginalAdd(A, Y), Cached(A, Y), DelOther(A), HeldBy(Y, A), Del(A), Free(Y),
         ]),
-        // Nothing proves that a copy is old, but the node shows other holders.
+        // No record proves that a copy is old, but the node shows other holders.
         row("an old copy without a record names a holder that has gone", [
-            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Gone(A), Pass(31), Add(B, X), Configured(B),
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Gone(A), Wait(31), Add(B, X), Configured(B),
             Remove(&[LockFolder, Backup]), PutBack(1, &[State]), Refused(D, Exhausted), HeldBy(X, B), Del(A), HeldBy(X, B), Del(B), Free(X),
         ]).with_look(Complete),
         row("a copy of an earlier boot names a holder that has gone", [
@@ -343,31 +343,31 @@ pub(super) fn histories() -> Vec<History> {
             PutBack(1, &[State]), Refused(D, Exhausted), Del(A), HeldBy(X, B), Del(B), Free(X),
         ]).with_look(Complete),
         row("an edited state frees what a pod has", [
-            Add(A, X), Configured(A), Lose(State), Pass(31), Add(B, Y), HeldBy(X, A), Configured(B), Lose(State), Remove(&[Backup]), Del(D),
+            Add(A, X), Configured(A), Lose(State), Wait(31), Add(B, Y), HeldBy(X, A), Configured(B), Lose(State), Remove(&[Backup]), Del(D),
             Add(C, Z), HeldBy(X, A), HeldBy(Y, B),
         ]).each(&[Freed]),
         // The original.
         row("the original wrote first, and did not know a pod", [
             OriginalAdd(A, X), Cached(B, Y), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
         ]),
-        row("what is known of an address is void when the original gives it to another", [
-            Source(&[X]), Add(A, X), OriginalDel(A), OriginalAdd(B, X), Configured(B), Refused(C, Exhausted), Gone(B), Pass(HOUR),
+        row("what is known of an address is void when the original allocates it to another pod", [
+            Source(&[X]), Add(A, X), OriginalDel(A), OriginalAdd(B, X), Configured(B), Refused(C, Exhausted), Gone(B), Wait(HOUR),
             Add(C, X),
         ]),
-        row("the age of a record is void when the original may have given the address again", [
-            Source(&[X]), Add(A, X), Pass(HOUR), OriginalDel(A), Gone(A), OriginalAdd(A, X), Refused(C, Exhausted), HeldBy(X, A),
+        row("the age of a record is void when the original may have allocated the address again", [
+            Source(&[X]), Add(A, X), Wait(HOUR), OriginalDel(A), Gone(A), OriginalAdd(A, X), Refused(C, Exhausted), HeldBy(X, A),
         ]),
         row("releases of another boot are void after the original wrote", [Add(A, X), Del(A), Reboot, OriginalSave, Add(B, X)]),
         row("a release by the original is one of now", [Add(A, X), OriginalDel(A), Add(B, Y), Free(X)]),
-        row("a GC counts the age of what the original may have given again", [
-            Add(A, X), Gone(A), Pass(HOUR), OriginalSave, Gc(&[]), Held(X), Pass(61), Gc(&[]), Free(X),
+        row("a GC counts the age of an address that the original may have allocated again", [
+            Add(A, X), Gone(A), Wait(HOUR), OriginalSave, Gc(&[]), Held(X), Wait(61), Gc(&[]), Free(X),
         ]).with_look(Complete),
-        row("the original gives an address after a reboot", [
+        row("the original allocates an address after a reboot", [
             Add(A, X), Reboot, OriginalAdd(B, Y), Add(D, Z), HeldBy(Y, B),
         ]).with_look(Complete),
-        // The original. The second DEL of a container that never had an ADD changes nothing.
+        // Calls that change nothing: the original's VERSION, and the second DEL of a container that never had an ADD.
         row("the original's VERSION, then a loss", [
-            Add(A, X), Cached(A, X), OriginalVersion, Remove(&[State]), Refused(D, Quarantined), Pass(31), Add(D, Y), HeldBy(X, A),
+            Add(A, X), Cached(A, X), OriginalVersion, Remove(&[State]), Refused(D, Quarantined), Wait(31), Add(D, Y), HeldBy(X, A),
         ]),
         row("the original's VERSION, then a save of ours", [
             Add(A, X), OriginalVersion, Add(B, Y), Remove(&[State]), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
@@ -385,34 +385,34 @@ pub(super) fn histories() -> Vec<History> {
             Refused(D, Quarantined), HeldBy(X, B),
         ]),
         row("the original moves an address, and a loss follows after a while", [
-            Source(&[X]), Add(A, X), Del(E), OriginalDel(A), Gone(A), OriginalAdd(B, X), Shown(B, X), Del(E), Pass(45),
+            Source(&[X]), Add(A, X), Del(E), OriginalDel(A), Gone(A), OriginalAdd(B, X), Shown(B, X), Del(E), Wait(45),
             Remove(&[State]), Refused(D, Any), Del(A), Held(X), Refused(D, Quarantined),
         ]),
         row("the original starts from nothing", [
             Add(A, X), Remove(&[State]), OriginalAdd(B, Y), Refused(D, Quarantined), Held(X), Held(Y),
-            Cached(A, X), Cached(B, Y), Pass(31), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
+            Cached(A, X), Cached(B, Y), Wait(31), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
         ]).with_look(Complete),
         row("no inode is left after a call of the original", [
             Add(A, X), OriginalAdd(B, Y), Fails(Fault::NoInode), Del(D), Remove(&[State]),
-            Refused(E, Quarantined), Cached(A, X), Cached(B, Y), Pass(31), Add(E, Z),
+            Refused(E, Quarantined), Cached(A, X), Cached(B, Y), Wait(31), Add(E, Z),
         ]),
         row("leaks are reclaimed after the original wrote and the source died", [
             Source(&[X, Y]), Add(A, X), Configured(A), Gone(A), Add(B, Y), Configured(B), Gone(B),
-            OriginalSave, Answers(Answer::None), Refused(C, Exhausted), Pass(HOUR), Add(C, X),
+            OriginalSave, Answers(Answer::None), Refused(C, Exhausted), Wait(HOUR), Add(C, X),
         ]),
 
         row("an entry of libcni's cache without a namespace holds its address after a loss", [
-            Add(A, X), CachedWithoutNamespace(A, X), Remove(&[State, Backup]), Refused(B, Quarantined), Pass(31), Add(B, Y), HeldBy(X, A),
+            Add(A, X), CachedWithoutNamespace(A, X), Remove(&[State, Backup]), Refused(B, Quarantined), Wait(31), Add(B, Y), HeldBy(X, A),
         ]),
 
         // One address in several subnets.
         row("a subnet is resized", [
-            Add(A, X), Shown(A, X), Subnets(RESIZED), Add(B, Y), Add(A, X), Del(A), Add(C, Z), Add(D, W), Free(X), Gone(A), Pass(31),
+            Add(A, X), Shown(A, X), Subnets(RESIZED), Add(B, Y), Add(A, X), Del(A), Add(C, Z), Add(D, W), Free(X), Gone(A), Wait(31),
             Add(E, X),
         ]),
         row("a subnet is resized, and then the state is lost", [
             Add(A, X), Subnets(RESIZED), Add(B, Y), Remove(&[State, Backup]), Cached(A, X), Cached(B, Y), Refused(D, Quarantined),
-            Add(A, X), Pass(31), Add(D, Z), Del(A), Free(X), HeldBy(Y, B),
+            Add(A, X), Wait(31), Add(D, Z), Del(A), Free(X), HeldBy(Y, B),
         ]),
         row("the original releases an address of a resized subnet", [
             Add(A, X), Subnets(RESIZED), Add(B, Y), OriginalDel(A), Add(C, Z), Add(D, W), Free(X), HeldBy(Y, B),
@@ -421,21 +421,21 @@ pub(super) fn histories() -> Vec<History> {
             Subnets(RESIZED), Add(A, X), Shown(A, X), Subnets(TWICE), Add(B, Y), Add(A, X), Del(A), Add(C, Z), Add(D, W), Free(X),
         ]),
         row("leaks are reclaimed after a subnet was resized", [
-            Source(&[X]), Add(A, X), Configured(A), Gone(A), Subnets(RESIZED), Pass(HOUR), Add(C, X), Refused(D, Exhausted),
+            Source(&[X]), Add(A, X), Configured(A), Gone(A), Subnets(RESIZED), Wait(HOUR), Add(C, X), Refused(D, Exhausted),
         ]),
 
-        // Released, and still configured.
+        // Addresses that are released and still configured.
         row("a failed teardown does not name the holder after a loss", [
-            Source(&[X]), Add(A, X), Cached(A, X), Del(A), Pass(31), Add(B, X), Remove(&[State]),
+            Source(&[X]), Add(A, X), Cached(A, X), Del(A), Wait(31), Add(B, X), Remove(&[State]),
             Refused(D, Exhausted), Del(A), HeldBy(X, B),
         ]),
         row("an address that the source omits for a moment is released", [
             Add(A, X), Shown(A, X), Source(&[Y, Z, W]), Add(B, Y), Del(A), Source(&[X, Y, Z, W]), Add(D, Z), Free(X),
-            Gone(A), Pass(31), Add(E, W), Add(C, X),
+            Gone(A), Wait(31), Add(E, W), Add(C, X),
         ]),
-        row("the same with an empty file in libcni's cache", [
+        row("an address that the source omits is released despite an empty file in libcni's cache", [
             Add(A, X), Shown(A, X), Source(&[Y, Z]), CachedEmpty(E), Add(B, Y), Del(A), Source(&[X, Y, Z]), Add(D, Z),
-            Gone(A), Pass(2 * HOUR), Add(C, X),
+            Gone(A), Wait(2 * HOUR), Add(C, X),
         ]),
         row("a released address that another network namespace has, too, is held", [
             Source(&[X, Y]), Add(A, X), Shown(A, X), Del(A), Shown(E, X), Source(&[X, Y, Z]), Add(B, Y), HeldByNobodyKnown(X),
@@ -445,11 +445,11 @@ pub(super) fn histories() -> Vec<History> {
         ]),
 
         row("an old state does not name a holder whose teardown failed", [
-            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Pass(31), Add(B, X), PutBack(1, &[State]), Remove(&[Backup]),
+            Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Wait(31), Add(B, X), PutBack(1, &[State]), Remove(&[Backup]),
             Refused(D, Quarantined), Held(X), Del(A), Held(X),
         ]),
 
-        // Holders, as the lists tell them.
+        // Holders according to libcni's cache and azure-vnet's state.
         row("two lists that agree name the holder", [
             Add(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X), Endpoint(A, X),
             Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
@@ -461,7 +461,7 @@ pub(super) fn histories() -> Vec<History> {
         row("one list names the holder of what the kernel shows", [
             Add(A, X), Shown(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X), Refused(B, Quarantined), HeldBy(X, A),
         ]).with_look(Complete),
-        row("two lists that disagree name nobody", [
+        row("two lists that disagree name no holder", [
             Add(A, X), Remove(&[State, Backup]), Cached(A, X), Endpoint(C, X),
             Refused(B, Quarantined), HeldByNobodyKnown(X), DelNaming(C, X), HeldByNobodyKnown(X),
         ]),
@@ -470,7 +470,7 @@ pub(super) fn histories() -> Vec<History> {
             DelNaming(C, X), HeldByNobodyKnown(X), DelNaming(A, X), Free(X),
         ]),
         row("an orphaned address is not released while another's cache entry stands", [
-            Source(&[X]), Add(A, X), Endpoint(A, X), Del(A), Pass(31), Add(B, X), Cached(B, X), Remove(&[State, Backup]),
+            Source(&[X]), Add(A, X), Endpoint(A, X), Del(A), Wait(31), Add(B, X), Cached(B, X), Remove(&[State, Backup]),
             Refused(D, Quarantined), HeldByNobodyKnown(X), Gone(A), DelNaming(A, X), HeldByNobodyKnown(X),
         ]).with_look(Complete),
         row("an orphaned address is released by a DEL that names it", [
@@ -478,7 +478,7 @@ pub(super) fn histories() -> Vec<History> {
             DelNaming(A, X), HeldByNobodyKnown(X), Gone(A), Del(A), HeldByNobodyKnown(X), DelNaming(A, X), Free(X),
         ]),
         row("a GC keeps what another container's entry claims", [
-            Add(A, X), Add(B, Y), Add(C, Z), Cached(E, X), Endpoint(D, Y), Pass(120), Gc(&[]),
+            Add(A, X), Add(B, Y), Add(C, Z), Cached(E, X), Endpoint(D, Y), Wait(120), Gc(&[]),
             HeldBy(X, A), HeldBy(Y, B), Free(Z), Gone(E), Gone(D), Gc(&[]), Free(X), Free(Y),
         ]).with_look(Complete),
 
@@ -490,7 +490,7 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("a DEL that saved only the state while the boot ID cannot be read", [
             Add(A, X), Add(B, Y), BootIdReadable(false), Fails(Fault::OnlyStateIsWritten), DelFails(A, Any), Del(A), Remove(&[State]),
-            Refused(C, Quarantined), Free(X), HeldByNobodyKnown(Y), Pass(31), Add(C, Z),
+            Refused(C, Quarantined), Free(X), HeldByNobodyKnown(Y), Wait(31), Add(C, Z),
         ]),
         row("a backup that cannot be read once while the boot ID cannot be read", [
             Add(A, X), Cached(A, X), BootIdReadable(false), Remove(&[State]), Fails(Fault::BackupNotReadable), DelFails(A, NotNow),
@@ -498,7 +498,7 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("a DEL during a loss while the boot ID cannot be read", [
             Add(A, X), Add(B, Y), Cached(B, Y), BootIdReadable(false), Remove(&[State]), Del(A), Refused(D, Quarantined), Free(X),
-            Pass(31), Add(D, Z), Free(X), HeldBy(Y, B),
+            Wait(31), Add(D, Z), Free(X), HeldBy(Y, B),
         ]),
         row("the original goes on from an old copy while the boot ID cannot be read", [
             Add(A, X), Keep(1, &[State]), Add(B, Y), BootIdReadable(false), PutBack(1, &[State]), OriginalAdd(C, Z),
@@ -506,7 +506,7 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("a release by the original, which goes on from an old copy while the boot ID cannot be read", [
             Add(A, X), Keep(1, &[State]), Add(B, Y), Cached(B, Y), BootIdReadable(false), PutBack(1, &[State]), OriginalDel(A),
-            Refused(D, Quarantined), HeldBy(Y, B), Pass(31), Add(D, Z),
+            Refused(D, Quarantined), HeldBy(Y, B), Wait(31), Add(D, Z),
         ]),
         row("a record of another boot does not make the state an old one", [
             Add(A, X), Reboot, Remove(&[Backup]), Add(B, X),
@@ -516,7 +516,7 @@ pub(super) fn histories() -> Vec<History> {
             Answers(Answer::Good), Add(D, X),
         ]).with_look(Complete),
         row("a release before a reboot is forgotten", [Add(A, X), Del(A), Reboot, Add(B, X)]).with_look(Complete),
-        row("a reboot frees everything that nobody has", [
+        row("a reboot frees every address that no pod has", [
             Add(A, X), Add(B, Y), Reboot, Shown(E, Y), Add(C, X), HeldBy(Y, B), Add(D, Z),
         ]),
     ]

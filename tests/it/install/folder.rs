@@ -12,10 +12,10 @@ pub const V4: &str = "azure-vnet-ipam";
 pub const V6: &str = "azure-vnet-ipamv6";
 pub const KEPT: &str = "azure-vnet-ipam.orig";
 
-/// By these bytes, an executable of this program is recognised. Its version follows them.
+/// These bytes mark an executable of this program. Its version follows them.
 const MARK: &[u8] = b"\x8e\x31\xd7\x0c\xf2\x96\x4b\xa5\x1d\xe8\x73\xb0\x5f\xc4\x29\x9a";
 
-/// What lies at a path.
+/// The file at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Nothing,
@@ -45,14 +45,15 @@ impl PluginFolder {
         self.path.join(name)
     }
 
-    /// Puts a file there, executable for everybody. It replaces what is there, as a node upgrade does.
+    /// Installs a file, executable for every user. Replaces an existing file, as a node upgrade does.
     pub fn put(&self, name: &str, content: &[u8]) {
         let file = self.node.path("/content");
         fs::write(&file, content).unwrap();
         self.put_executable(name, &file);
     }
 
-    /// The same with a copy of a file. It may be executed at once: no process of this test has it open for writing.
+    /// Installs a copy of a file. It can be executed at once, because no process of this test has it open for
+    /// writing.
     pub fn put_executable(&self, name: &str, from: &Path) {
         let new = self.file("test.new");
         sh_with("install -m 755 \"$1\" \"$2\"", &[from, &new]);
@@ -63,7 +64,7 @@ impl PluginFolder {
         fs::read(self.file(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// Looks at a path without following links.
+    /// Examines a path without following links.
     pub fn found(&self, name: &str) -> Found {
         let path = self.file(name);
         let Ok(meta) = fs::symlink_metadata(&path) else {
@@ -85,7 +86,7 @@ impl PluginFolder {
         length(&file) == length(&program) && fs::read(file).unwrap() == fs::read(program).unwrap()
     }
 
-    /// The names of all files, in order.
+    /// The names of all files, sorted.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.path).unwrap();
         let mut names: Vec<_> = entries
@@ -96,13 +97,13 @@ impl PluginFolder {
     }
 }
 
-/// A program that answers VERSION as the original does, and nothing else. `salt` makes different ones.
+/// A program that answers VERSION as the original does, and no other command. `salt` makes its content unique.
 pub fn original(salt: &str) -> Vec<u8> {
     let answer = r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0"]}"#;
     format!("#!/bin/sh\n# {salt}\n[ \"$CNI_COMMAND\" = VERSION ] && echo '{answer}'\n").into_bytes()
 }
 
-/// The original. Where it was not built, a stand-in takes its place.
+/// The original, or a stand-in if the original was not built.
 pub struct Original {
     pub path: PathBuf,
     pub bytes: Vec<u8>,
@@ -126,12 +127,12 @@ impl Original {
     }
 }
 
-/// Says something that the test runner does not hide when the test succeeds.
+/// Prints a text that the test runner does not hide when the test succeeds.
 fn say(text: &str) {
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
-/// The program under test with other bytes in the place of its mark, or behind it.
+/// The program under test with other bytes at this offset from its mark.
 fn with_other_mark(offset: usize, bytes: &[u8]) -> Vec<u8> {
     let mut program = fs::read(binary()).unwrap();
     let mut places = program.windows(MARK.len()).enumerate();
@@ -141,12 +142,12 @@ fn with_other_mark(offset: usize, bytes: &[u8]) -> Vec<u8> {
     program
 }
 
-/// The bytes of a plugin that works as this one, and is another program.
+/// The bytes of a plugin that works like this one, but has no mark and so counts as another program.
 pub fn unmarked() -> Vec<u8> {
     with_other_mark(0, &[0; MARK.len()])
 }
 
-/// Makes a plugin that works as this one, and is another program.
+/// Creates a plugin that works like this one, but counts as another program.
 pub fn working_original(node: &Node) -> PathBuf {
     let original = node.path("/original");
     fs::write(node.path("/unmarked"), unmarked()).unwrap();
@@ -157,7 +158,7 @@ pub fn working_original(node: &Node) -> PathBuf {
     original
 }
 
-/// Makes a plugin that works as this one, and says that it is of another version.
+/// Creates a plugin that works like this one, but reports another version.
 pub fn working_other_version(node: &Node, version: &str) -> PathBuf {
     let other = node.path("/other-version");
     let program = with_other_mark(MARK.len(), format!("{version}\0").as_bytes());

@@ -1,4 +1,4 @@
-//! `install` and `uninstall` killed at every system call, while ADDs run through the path all the time.
+//! Kills `install` and `uninstall` at every system call, while ADDs run through the path all the time.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::harness::strace::kill_at_every_system_call;
 use crate::harness::wait::{SetOnDrop, wait_until};
 use crate::harness::{Node, Reply, binary, conf, xml};
 
-/// Of a system call that is made more often, such as a read of a large file, this many are tried.
+/// The number of tries for a system call that is made more often, such as a read of a large file.
 const MOST_OF_ONE: usize = 12;
 
 fn kill(folder: &PluginFolder, line: &str, reset: impl Fn(), after: impl Fn(&str)) {
@@ -20,13 +20,13 @@ fn kill(folder: &PluginFolder, line: &str, reset: impl Fn(), after: impl Fn(&str
     assert!(done.kills * 2 > done.tries);
 }
 
-/// The same, while ADDs and DELs run through the path all the time, which must succeed.
+/// Kills at every system call while ADDs and DELs run through the path. They must succeed.
 fn kill_beside_adds(folder: &PluginFolder, line: &str, reset: impl Fn(), after: impl Fn(&str)) {
     let (is_over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
     let add_and_delete = || {
         while !is_over.load(Ordering::SeqCst) {
             for verb in ["ADD", "DEL"] {
-                let call = folder.node.call(verb, "c1").of(folder.file(V4));
+                let call = folder.node.call(verb, "c1").with_program(folder.file(V4));
                 call.stdin(conf("1.0.0", serde_json::json!({})))
                     .run()
                     .success();
@@ -41,7 +41,7 @@ fn kill_beside_adds(folder: &PluginFolder, line: &str, reset: impl Fn(), after: 
         kill(folder, line, reset, |at| {
             let before = done.load(Ordering::SeqCst);
             after(at);
-            // At least one whole ADD at whatever was left behind.
+            // Wait for at least one complete ADD with the files that the killed command left behind.
             wait_until("an ADD", || {
                 assert!(!adds.is_finished(), "{at}: a call failed");
                 done.load(Ordering::SeqCst) > before
@@ -102,7 +102,7 @@ fn a_working_plugin_is_there_whenever_uninstall_is_killed() {
     });
 }
 
-/// What an accident left lies in the place of the original, which is kept.
+/// A broken file is in place of the plugin, and the original is kept.
 #[test]
 #[ignore = "needs strace"]
 fn kept_original_survives_whenever_a_forced_install_is_killed() {

@@ -1,4 +1,4 @@
-//! Folders in which nothing can be installed: the command says why and what to do, and the plugin stays what it was.
+//! Folders in which nothing can be installed. The command reports why and what to do, and the plugin stays unchanged.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use super::folder::{KEPT, PluginFolder, V4, original};
 use crate::harness::{Outcome, binary, sh_with};
 use crate::privileged::{in_private_namespaces, only_in};
 
-/// Checks that the command failed with these words, and changed nothing.
+/// Checks that the command failed with these words and changed nothing.
 #[track_caller]
 fn assert_failed(folder: &PluginFolder, outcome: &Outcome, words: &[&str]) {
     assert_eq!(
@@ -65,7 +65,7 @@ fn wrong_folders_are_named() {
     }
 }
 
-/// Runs `install` while the system refuses a call, as strace describes it.
+/// Runs `install` while a system call fails. `inject` describes it for strace.
 fn install_with(folder: &PluginFolder, inject: &str) -> Outcome {
     let install = folder.node.command(["install"]);
     install.strace(&[&format!("inject={inject}")]).run()
@@ -93,7 +93,7 @@ fn refused_system_calls_change_nothing() {
     assert_eq!(late.exit, Some(2), "{late:?}");
     assert!(late.stderr.contains("is replaced, but"), "{late:?}");
     assert!(folder.is_ours(V4));
-    // The new executable is the first that is called.
+    // The new executable is the first program that `install` runs.
     for (inject, word) in [
         ("execve:error=ENOEXEC:when=1", "uname -m"),
         (
@@ -113,7 +113,7 @@ fn refused_system_calls_change_nothing() {
     }
 }
 
-/// Mounts a file system on the plugin folder, and puts the original there.
+/// Mounts a file system on the plugin folder, and installs the original there.
 fn mounted(name: &str, options: &str) -> PluginFolder {
     let folder = PluginFolder::new(name);
     sh_with(
@@ -147,7 +147,7 @@ fn disks_that_cannot_hold_it_change_nothing() {
     assert!(failed.stderr.contains("mounted with noexec"), "{failed:?}");
     assert_eq!(folder.names(), [""; 0]);
     sh_with("umount \"$1\"", &[&folder.path]);
-    // What is installed stays so when the folder becomes read-only.
+    // An installed plugin stays installed when the folder becomes read-only.
     let folder = mounted("keeps", "size=1g");
     folder.node.run_line("install").success();
     sh_with("mount -o remount,ro \"$1\"", &[&folder.path]);
@@ -161,14 +161,14 @@ fn disks_that_cannot_hold_it_change_nothing() {
 
 #[test]
 #[ignore = "needs root, unshare and setpriv"]
-fn other_users_are_told_to_use_sudo() {
+fn other_users_get_the_advice_to_use_sudo() {
     only_in!(in_private_namespaces);
     let folder = with_original("user");
-    // A user may not reach the folder of the build.
+    // Other users may not reach the folder of the build.
     let plugin = folder.node.path("/plugin");
     sh_with("install -m 755 \"$1\" \"$2\"", &[&binary(), &plugin]);
     let user = "setpriv --reuid 54321 --regid 54321 --clear-groups";
-    let install = folder.node.command(["install"]).of(plugin);
+    let install = folder.node.command(["install"]).with_program(plugin);
     let install = install.under(user.split(' '));
     let done = install.run();
     assert_eq!(done.exit, Some(2), "{done:?}");

@@ -1,6 +1,8 @@
-//! The original is replaced by this plugin and comes back, while calls go on. `genuine_azure_vnet.rs` exchanges them below azure-vnet.
+//! This plugin replaces the original, and the original comes back, while calls continue. `genuine_azure_vnet.rs`
+//! exchanges them below azure-vnet.
 //!
-//! The original knows no root but `/`, so that this runs in namespaces of its own, with the wire server at its real address.
+//! The original always uses `/` as its root. So this test runs in its own namespaces, with the wire server at its
+//! real address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +23,7 @@ use crate::privileged::{in_private_namespaces, only_in};
 const STATE: &str = "/run/azure-vnet-ipam.json";
 const LOCK: &str = "/run/azure-vnet/azure-vnet-ipam.lock";
 
-/// Runs a verb through whatever is in place, as azure-vnet does.
+/// Runs a verb with the installed plugin, as azure-vnet does.
 fn call(plugin: &Path, verb: &str, pod: &str, ipam: Value) -> Outcome {
     let mut call = Command::new(plugin);
     call.env_clear().envs([
@@ -38,7 +40,7 @@ fn call(plugin: &Path, verb: &str, pod: &str, ipam: Value) -> Outcome {
 #[ignore = "needs root, iproute2 and tests/original/build"]
 fn calls_go_on_while_the_original_is_replaced_and_comes_back() {
     only_in!(in_private_namespaces);
-    // What the machine's own pods left behind in /var/lib/cni is none of this node's.
+    // Hide the entries of the machine's own pods in /var/lib/cni.
     sh(
         "for folder in /run /var/log /var/lib/cni; do mkdir -p $folder && mount -t tmpfs none $folder; done
         ip addr add 168.63.129.16/32 dev lo
@@ -65,7 +67,7 @@ fn calls_go_on_while_the_original_is_replaced_and_comes_back() {
         assert!(folder.read(V4) == original.bytes);
         assert_eq!(folder.names(), [V4]);
     };
-    // It says so in its log, also at the VERSION that tells it from a broken file.
+    // The original logs each call, even the VERSION with which `install` distinguishes it from a broken file.
     install();
     uninstall();
     let _ = fs::remove_file(LOCK);
@@ -77,7 +79,7 @@ fn calls_go_on_while_the_original_is_replaced_and_comes_back() {
 
     let _wire = WireServer::on("168.63.129.16:80", Reply::Xml(xml(5..17)));
     let add = |pod: &str| {
-        // The first ADD of a node names no subnet, and takes the pool.
+        // The first ADD of a node names no subnet. It creates the pool.
         let ipam = if fs::exists(STATE).unwrap() {
             json!({ "subnet": SUBNET })
         } else {

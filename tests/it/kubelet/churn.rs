@@ -1,4 +1,4 @@
-//! Creates and deletes pods, watches the node meanwhile, and prints the table of results.
+//! Creates and deletes pods, observes the node at the same time, and prints the table of results.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use super::lab::Lab;
 use super::observe::Observation;
 use crate::harness::wait::SetOnDrop;
 
-/// The pods that are to run, which change with every round.
+/// The pods that must run. The set changes with every round.
 pub struct Churn {
     pub wanted: BTreeSet<String>,
     /// The number of pods created so far.
@@ -20,18 +20,18 @@ pub struct Churn {
     random: u64,
 }
 
-/// How many pods a round replaces.
+/// The number of pods that a round replaces.
 const ROUND: usize = 5;
-/// How many pods are replaced at once.
+/// The number of pods that are replaced at once.
 const BURST: usize = 10;
 
 impl Churn {
-    /// Creates this many pods and waits until they run. Which of them are replaced later is the same in every run.
+    /// Creates this many pods and waits until they run. The pods that later rounds replace are the same in every run.
     pub fn start(lab: &Lab, pods: usize) -> Churn {
         Churn::start_from(1, lab, pods)
     }
 
-    /// The same with other pods to be replaced in every run, or as KUBELET_SEED says.
+    /// Creates pods like [`Churn::start`]. Later rounds replace other pods in every run, unless KUBELET_SEED is set.
     pub fn start_at_random(lab: &Lab, pods: usize) -> Churn {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let seed = match std::env::var("KUBELET_SEED") {
@@ -42,7 +42,7 @@ impl Churn {
         Churn::start_from(seed, lab, pods)
     }
 
-    /// The same beside other pods, which stay.
+    /// Creates pods beside other pods, which stay.
     pub fn start_beside(lab: &Lab, pods: usize, others: &[&str]) -> Churn {
         let mut churn = Churn::new(1);
         churn.create(lab, pods);
@@ -79,7 +79,7 @@ impl Churn {
     /// Deletes some of the pods, and creates as many.
     pub fn replace(&mut self, lab: &Lab, pods: usize) {
         for _ in 0..pods {
-            // Knuth's MMIX generator.
+            // This is Knuth's MMIX generator.
             self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
             self.random = self.random.wrapping_add(1_442_695_040_888_963_407);
             let n = usize::try_from(self.random >> 33).unwrap() % self.wanted.len();
@@ -90,12 +90,12 @@ impl Churn {
         self.create(lab, pods);
     }
 
-    /// Replaces many pods, and does not wait for it.
+    /// Replaces many pods, and does not wait until they run.
     pub fn burst(&mut self, lab: &Lab) {
         self.replace(lab, BURST);
     }
 
-    /// Replaces pods for some time, and does something else before each round.
+    /// Replaces pods for this time, and calls a function before each round.
     pub fn run(&mut self, lab: &mut Lab, time: Duration, mut before_round: impl FnMut(&mut Lab)) {
         const TIME: Duration = Duration::from_secs(2);
         let rounds = time.as_secs().div_ceil(TIME.as_secs());
@@ -109,7 +109,7 @@ impl Churn {
         }
     }
 
-    /// Deletes all pods, and waits until nothing is left.
+    /// Deletes all pods, and waits until none of them and no address is left.
     pub fn end(mut self, lab: &Lab) -> Duration {
         let start = Instant::now();
         for name in std::mem::take(&mut self.wanted) {
@@ -120,11 +120,11 @@ impl Churn {
     }
 }
 
-/// The findings of a watch.
+/// The results of the observations.
 #[derive(Default)]
 pub struct Seen {
     /// The number of observations.
-    pub looks: usize,
+    pub observations: usize,
     pub duplicates: BTreeSet<String>,
 }
 
@@ -137,7 +137,7 @@ pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Seen) {
             while !is_over.load(Ordering::SeqCst) {
                 let observation = Observation::capture(Vec::new());
                 seen.duplicates.extend(observation.duplicates());
-                seen.looks += 1;
+                seen.observations += 1;
                 thread::sleep(Duration::from_millis(100));
             }
             seen
@@ -153,16 +153,16 @@ pub fn watch<T>(work: impl FnOnce() -> T) -> (T, Seen) {
 /// One line of the table of results.
 pub struct Row {
     pub scenario: String,
-    /// The pods that were created, over the whole scenario.
+    /// The number of pods that the scenario created.
     pub pods: usize,
-    /// How long it took until exactly the wanted pods ran.
+    /// The time until exactly the wanted pods ran.
     pub took: Duration,
-    /// The ADDs that the plugin refused.
+    /// The number of ADDs that the plugin refused.
     pub refused: usize,
     pub seen: Seen,
-    /// Addresses that the state held for nobody then.
+    /// The number of orphaned addresses in the state at that time.
     pub to_reclaim: usize,
-    /// Addresses that it still held for nobody after a reclaim one hour later.
+    /// The number of orphaned addresses that remained after a reclaim one hour later.
     pub lost: usize,
     pub remark: String,
 }
@@ -172,7 +172,7 @@ const HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|
 ";
 
-/// Prints the rows as a table, adds them to the file that AZURE_VNET_IPAM_RESULTS names, and fails when one shows a
+/// Prints the rows as a table, and adds them to the file that AZURE_VNET_IPAM_RESULTS names. Fails when a row has a
 /// duplicate or a lost address.
 #[track_caller]
 pub fn report(rows: &[Row]) {
@@ -188,7 +188,7 @@ pub fn report(rows: &[Row]) {
             row.seen.duplicates.len(),
             row.to_reclaim,
             row.lost,
-            row.seen.looks,
+            row.seen.observations,
             row.remark
         )
         .unwrap();
@@ -203,7 +203,11 @@ pub fn report(rows: &[Row]) {
             .unwrap();
     }
     for row in rows {
-        assert!(row.seen.looks > 0, "{}: nobody looked", row.scenario);
+        assert!(
+            row.seen.observations > 0,
+            "{}: no observation",
+            row.scenario
+        );
         let duplicates = &row.seen.duplicates;
         assert!(duplicates.is_empty(), "{}: {duplicates:#?}", row.scenario);
         assert_eq!(row.lost, 0, "{}", row.scenario);

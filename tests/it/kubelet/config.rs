@@ -1,4 +1,4 @@
-//! The configuration of the daemons, for a node in namespaces of its own.
+//! The configuration of the daemons, for a node in its own namespaces.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::kubernetes::kubeconfig;
 use crate::runtimes::{SOCKET, containerd_config};
 
 impl Lab {
-    /// Writes the files that the daemons are started with.
+    /// Writes the configuration files of the daemons.
     pub fn configure(&self) {
         let folder = self.host.folder.display();
         let containerd = containerd_config(&folder);
@@ -16,7 +16,7 @@ impl Lab {
         let kubelet = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            // kube-apiserver asks it for logs and executes commands in containers there.
+            // kube-apiserver connects to this address for logs and to execute commands in containers.
             "address": self.host.subnets.ipv4(4).to_string(),
             "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
@@ -54,7 +54,7 @@ impl Lab {
     }
 }
 
-/// How a user of the API server, who has a certificate of this name, finds it.
+/// The kubeconfig of a user of the API server. The user has a certificate of this name.
 pub fn kubeconfig_of(api: &ApiServer, user: &str) -> String {
     let path = |name: &str| api.folder.join(name).display().to_string();
     let own = path(&format!("{user}.pem"));

@@ -1,5 +1,5 @@
-//! The rest of a cluster: controllers, a scheduler and kubectl. With them, the commands of a page for operators can be run as they are
-//! written.
+//! The other parts of a cluster: controllers, a scheduler and kubectl. With them, tests run the commands of a page
+//! for operators as they are written.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,8 @@ use super::lab::Lab;
 use crate::harness::wait::{Process, output};
 use crate::harness::{package, sh_with};
 
-/// What a DaemonSet needs. Without the controller of nodes no pod is evicted when the API server is slow.
+/// The controllers that a DaemonSet needs. The controller of nodes is left out, so that no pod is evicted when the
+/// API server is slow.
 const CONTROLLERS: &str =
     "daemonset-controller,serviceaccount-controller,garbage-collector-controller";
 
@@ -18,10 +19,10 @@ fn programs() -> PathBuf {
     package().join("target/apiserver")
 }
 
-/// Controllers and scheduler of the lab, and a copy of the examples for clusters to work with.
+/// Controllers and scheduler of the lab, and a copy of the examples for clusters.
 pub struct Controllers {
     _daemons: [Process; 2],
-    /// The folder in which the commands of the page are typed.
+    /// The working folder for the commands of the page.
     pub folder: PathBuf,
     kubeconfig: PathBuf,
 }
@@ -51,14 +52,14 @@ impl Controllers {
         }
     }
 
-    /// Runs a command as an operator types it, in the folder of the examples, and prints what is on the screen then.
+    /// Runs a command as an operator types it, in the folder of the examples, and prints its output.
     pub fn try_type(&self, command: &str) -> Output {
         let output = self.ask(command);
         println!("$ {command}\n{}", text(&output));
         output
     }
 
-    /// The same without printing.
+    /// Runs a command like [`Controllers::try_type`], but prints nothing.
     pub fn ask(&self, command: &str) -> Output {
         let path = std::env::var("PATH").unwrap();
         let mut bash = Command::new("bash");
@@ -66,12 +67,12 @@ impl Controllers {
             .current_dir(&self.folder)
             .env("PATH", format!("{}:{path}", programs().display()))
             .env("KUBECONFIG", &self.kubeconfig)
-            // kubectl keeps its cache there.
+            // kubectl keeps its cache in the home folder.
             .env("HOME", self.folder.parent().unwrap());
         output(&mut bash)
     }
 
-    /// The same, for a command that must succeed. Returns what it printed.
+    /// Runs a command like [`Controllers::try_type`]. It must succeed. Returns its output.
     #[track_caller]
     pub fn type_command(&self, command: &str) -> String {
         let output = self.try_type(command);
@@ -79,7 +80,7 @@ impl Controllers {
         text(&output)
     }
 
-    /// Changes a file of the examples. `from` must be there.
+    /// Replaces a text in a file of the examples. The file must contain `from`.
     #[track_caller]
     pub fn edit(&self, file: &str, from: &str, to: &str) {
         let path = self.folder.join(file);
@@ -89,7 +90,7 @@ impl Controllers {
     }
 }
 
-/// What a command printed to stdout and stderr.
+/// The text that a command printed to stdout and stderr.
 pub fn text(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     text(&output.stdout) + &text(&output.stderr)

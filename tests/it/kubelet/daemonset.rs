@@ -1,5 +1,6 @@
-//! The DaemonSet on a real node, from an image made as those of releases: it installs the plugin, tells when somebody replaced it, is
-//! upgraded, rolled back and removed while pods come and go. The commands are those of `conflist-examples/kubernetes/README.md`.
+//! The DaemonSet on a real node, from an image like that of a release. It installs the plugin, reports a replaced
+//! plugin, is upgraded, rolled back and removed while pods are created and deleted. The commands are those of
+//! `conflist-examples/kubernetes/README.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ const ROLLOUT: &str =
 const EXEC: &str =
     "kubectl -n kube-system exec daemonset/azure-vnet-ipam -c node-loop -- /azure-vnet-ipam";
 
-/// Builds the image of an executable as a release does, and makes containerd have it with this tag.
+/// Builds the image of an executable as a release does, and imports it into containerd with this tag.
 fn make_image(lab: &Lab, executable: &Path, tag: &str) {
     let archive = lab.path(&format!("image-{tag}.tar"));
     let arch = match std::env::consts::ARCH {
@@ -49,7 +50,7 @@ fn make_image(lab: &Lab, executable: &Path, tag: &str) {
     ctr(&[&import[..], &more].concat());
 }
 
-/// The commands in the blocks for a shell of a section of a page.
+/// The commands in the shell blocks of a section.
 #[track_caller]
 fn commands_of(page: &str, heading: &str) -> Vec<String> {
     let section = section(page, heading);
@@ -60,7 +61,7 @@ fn commands_of(page: &str, heading: &str) -> Vec<String> {
     commands
 }
 
-/// A node with a control plane, on which the original gives the addresses.
+/// A node with a control plane, on which the original is installed.
 struct Installation {
     lab: Lab,
     controllers: Controllers,
@@ -77,12 +78,12 @@ impl Installation {
         let files = Node::new("daemonset");
         let original = Original::new(&files);
         replace_plugin(&original.path);
-        // The original knows neither CNI 1.0.0 nor how to choose a pool.
+        // The original does not support CNI 1.0.0, and cannot choose a pool.
         let conflist = Path::new("/etc/cni/net.d/bridge.conflist");
         let subnet = format!("{}/24", lab.host.subnets.ipv4(0));
         let text = fs::read_to_string(conflist).unwrap();
         let text = text.replace(r#""1.0.0""#, r#""0.4.0""#);
-        // With bridge, which takes the gateway of the virtual network, `check` reports that.
+        // The plugin bridge takes the gateway address of the virtual network, and `check` reports that. ptp does not.
         let text = text.replace(r#""type": "bridge""#, r#""type": "ptp""#);
         let ipam = r#""type": "azure-vnet-ipam""#;
         assert!(text.contains(ipam), "{text}");
@@ -92,7 +93,7 @@ impl Installation {
         make_image(&lab, &binary(), env!("CARGO_PKG_VERSION"));
         make_image(&lab, &newer, "0.2.9");
         let controllers = Controllers::start(&lab);
-        // Faster than in production.
+        // Use shorter intervals than in production.
         controllers.edit(MANIFEST, "--interval=30", "--interval=1");
         controllers.edit(MANIFEST, "--check-interval=300", "--check-interval=3");
         let page = fs::read_to_string(controllers.folder.join("README.md")).unwrap();
@@ -123,7 +124,7 @@ impl Installation {
         }
     }
 
-    /// Waits until each metric that begins so has this value, and there is one.
+    /// Waits until there are metrics that begin with this name, and all of them have this value.
     #[track_caller]
     fn wait_for_metric(&self, name: &str, value: &str) {
         wait_until(format!("{name} {value}"), || {
@@ -160,7 +161,7 @@ impl Installation {
         }
     }
 
-    /// What `check` says in the pod: its status and its report.
+    /// Runs `check` in the pod. Returns its exit status and its report.
     fn check(&self) -> (i32, Value) {
         let output = self
             .controllers
@@ -171,14 +172,14 @@ impl Installation {
     }
 }
 
-/// All of it. Returns a row for the table of results.
+/// Runs the whole scenario. Returns a row for the table of results.
 pub fn run() -> Row {
     let mut node = Installation::start();
     let mut churn = Churn::start(&node.lab, 10);
     let ((), seen) = watch(|| {
         install(&mut node, &mut churn);
         every_privilege_is_needed(&node);
-        replacement_is_told(&mut node, &mut churn);
+        replacement_is_reported(&mut node, &mut churn);
         upgrade_and_roll_back(&mut node, &mut churn);
         check_all_nodes(&node);
         delete(&mut node, &mut churn);
@@ -210,9 +211,9 @@ fn install(node: &mut Installation, churn: &mut Churn) {
     let [push, apply, label] = &commands[..] else {
         panic!("{commands:?}");
     };
-    // The image is on the node already, without a registry.
+    // The image is already on the node, so no registry is needed.
     assert!(push.starts_with("skopeo copy "), "{push}");
-    // A node has the plugin when it has the label.
+    // The DaemonSet runs only on nodes that have the label.
     node.controllers.type_command(apply);
     let scheduled = "kubectl -n kube-system get daemonset azure-vnet-ipam \
         -o jsonpath='{.status.observedGeneration} {.status.desiredNumberScheduled}'";
@@ -228,7 +229,7 @@ fn install(node: &mut Installation, churn: &mut Churn) {
     node.assert_installed(&node.ours);
     node.replace_pods(churn);
     node.wait_for_metric("azure_vnet_ipam_executable_matches", "1");
-    // The pod has what a complete look at the node needs.
+    // The pod has the privileges for a complete scan of the node.
     let (status, report) = node.check();
     assert_eq!(report["notSeen"], json!([]), "{report:#}");
     assert_eq!(status, 0, "{report:#}");
@@ -236,7 +237,7 @@ fn install(node: &mut Installation, churn: &mut Churn) {
     node.wait_for_metric("azure_vnet_ipam_last_check_status", "0");
 }
 
-/// Without any of the privileges that the manifest explains, the pod cannot look at the whole node, and says so.
+/// If one of the privileges that the manifest explains is missing, the pod reports that its scan is incomplete.
 fn every_privilege_is_needed(node: &Installation) {
     let manifest = node.controllers.folder.join(MANIFEST);
     let whole = fs::read_to_string(&manifest).unwrap();
@@ -255,15 +256,15 @@ fn every_privilege_is_needed(node: &Installation) {
     node.apply();
 }
 
-/// Somebody puts the original back, as an upgrade of the node's image does.
-fn replacement_is_told(node: &mut Installation, churn: &mut Churn) {
+/// Puts the original back, as an upgrade of the node's image does.
+fn replacement_is_reported(node: &mut Installation, churn: &mut Churn) {
     const FIRING: &str = "azure_vnet_ipam_executable_matches";
     replace_plugin(&node.original.path);
     node.wait_for_metric(FIRING, "0");
     let log = "kubectl -n kube-system logs daemonset/azure-vnet-ipam -c node-loop";
-    let said = node.controllers.type_command(log);
-    assert!(said.contains("there is another file"), "{said}");
-    // It stays until somebody does something, and pods get addresses.
+    let printed = node.controllers.type_command(log);
+    assert!(printed.contains("there is another file"), "{printed}");
+    // The original stays until an operator acts, and pods get addresses.
     node.replace_pods(churn);
     assert!(fs::read(PLUGIN).unwrap() != node.ours);
     node.controllers
@@ -325,25 +326,25 @@ fn upgrade_and_roll_back(node: &mut Installation, churn: &mut Churn) {
 
 fn check_all_nodes(node: &Installation) {
     let command = commands_of(&node.page, "## Check all nodes").join("\n");
-    let said = node.controllers.type_command(&command);
-    assert_eq!(said, "0 of 1 nodes in trouble\n");
+    let printed = node.controllers.type_command(&command);
+    assert_eq!(printed, "0 of 1 nodes in trouble\n");
     let conflist = Path::new("/etc/cni/net.d/00-broken.conflist");
     fs::write(conflist, "{").unwrap();
-    let told = node.controllers.try_type(&command);
+    let failed = node.controllers.try_type(&command);
     fs::remove_file(conflist).unwrap();
-    assert_eq!(told.status.code(), Some(1));
-    let said = text(&told);
-    assert!(said.starts_with(&format!("{NODE}: ")), "{said}");
-    assert!(said.ends_with("1 of 1 nodes in trouble\n"), "{said}");
+    assert_eq!(failed.status.code(), Some(1));
+    let printed = text(&failed);
+    assert!(printed.starts_with(&format!("{NODE}: ")), "{printed}");
+    assert!(printed.ends_with("1 of 1 nodes in trouble\n"), "{printed}");
 }
 
 fn delete(node: &mut Installation, churn: &mut Churn) {
-    // The plugin stays when the DaemonSet goes.
+    // The plugin stays installed when the DaemonSet is deleted.
     node.controllers.type_command("kubectl delete -k .");
     node.assert_installed(&node.ours);
     node.replace_pods(churn);
     node.apply();
-    // And the original is back when the page is followed.
+    // The commands of the page bring the original back.
     node.controllers
         .edit(MANIFEST, "args: [install]", "args: [uninstall]");
     let commands = commands_of(&node.page, "## Remove");
@@ -352,7 +353,7 @@ fn delete(node: &mut Installation, churn: &mut Churn) {
         node.controllers.type_command(command);
     }
     assert!(fs::read(PLUGIN).unwrap() == node.original.bytes);
-    // A node that boots meanwhile runs the init container again.
+    // A node that boots before the last command runs the init container again.
     node.controllers.type_command(
         "kubectl -n kube-system delete pod -l app.kubernetes.io/name=azure-vnet-ipam",
     );

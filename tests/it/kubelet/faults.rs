@@ -21,7 +21,7 @@ const LOCK_OF_AZURE_VNET: &str = "/var/run/azure-vnet/azure-vnet.lock";
 const KILLS: &str = "/var/lib/killed-calls";
 const STATE: &str = "/run/azure-vnet-ipam.json";
 const BACKUP: &str = "/run/.azure-vnet-ipam.backup";
-/// The folder of the lock file, whose text is the record.
+/// The folder of the lock file. The text of the lock file is the record.
 const LOCK_FOLDER: &str = "/run/azure-vnet";
 const OLD_STATE: &str = "/run/old-state.json";
 
@@ -33,18 +33,19 @@ pub struct Fault {
     /// Runs before each round of the churn.
     before_round: fn(&mut Lab),
     end: fn(&mut Lab),
-    /// A remark for the table.
+    /// Returns the remark for the table of results.
     remark: fn() -> String,
-    /// For how long the plugin may refuse ADDs; `None` where its callers are killed, or lose the lock.
+    /// How long the plugin may refuse ADDs. `None` when its callers are killed, or lose the lock.
     refuses_for: Option<Duration>,
-    /// The short run has it under other main plugins too.
+    /// Whether the short run includes the fault under other main plugins too.
     pub under_others: bool,
-    /// Some addresses may return only by a reclaim: a caller that was killed, or got no answer, forgets its pod.
+    /// Whether some addresses need a reclaim to become free. A caller that was killed, or got no answer, forgets its
+    /// pod.
     pub needs_reclaim: bool,
 }
 
 const NOT_AT_ALL: Option<Duration> = Some(Duration::ZERO);
-/// How long a loss that no copy makes good may delay ADDs: the quarantine, rounded up.
+/// How long ADDs may be delayed when no copy of the state is left: the quarantine, rounded up.
 const QUARANTINE: Option<Duration> = Some(Duration::from_secs(31));
 
 const NOTHING: Fault = Fault {
@@ -219,14 +220,14 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
         Fault {
             name: "every third call of azure-vnet killed",
             time,
-            // It takes ten times as long.
+            // A call of azure-vnet takes ten times as long as one of the plugin, so the kill comes later.
             start: |_| wrap(AZURE_VNET, &KILL_SOME.replace("0.00", "0.0")),
             end: |_| unwrap(AZURE_VNET),
             remark: count_kills,
             needs_reclaim: true,
             ..NOTHING
         },
-        // A DEL of azure-vnet without its state releases nothing.
+        // Without azure-vnet's own state, its DEL releases nothing.
         Fault {
             name: "state and lock of azure-vnet deleted every 2 s",
             time,
@@ -260,14 +261,14 @@ pub fn faults_of_azure_vnet(is_long: bool) -> Vec<Fault> {
     all
 }
 
-/// The faults that every main plugin meets.
+/// The faults that are tested under every main plugin.
 fn faults_of_others(is_long: bool) -> Vec<Fault> {
     let mut all = faults(is_long);
     all.retain(|fault| is_long || fault.under_others);
     all
 }
 
-/// The faults under Calico, whose DEL does not call ours where its ADD got no answer from ours.
+/// The faults under Calico. When Calico's ADD gets no answer from ours, its DEL does not call ours.
 pub fn faults_of_calico(is_long: bool) -> Vec<Fault> {
     let mut all = faults_of_others(is_long);
     for fault in &mut all {
@@ -276,8 +277,8 @@ pub fn faults_of_calico(is_long: bool) -> Vec<Fault> {
     all
 }
 
-/// Replaces pods under a fault, and waits until exactly the wanted ones run. Returns whether the plugin refused ADDs for longer than
-/// it may.
+/// Replaces pods under a fault, and waits until exactly the wanted ones run. Returns the row, and whether the plugin
+/// refused ADDs for too long.
 pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> (Row, bool) {
     println!("fault: {}", fault.name);
     let (created, refused) = (churn.created, lab.refusals().len());
@@ -300,7 +301,8 @@ pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> (Row, bool) {
             reason.split(" (").next().unwrap()
         );
     }
-    // The last DEL may still come, a killed one once more. containerd forgets for good.
+    // The last DEL may not have arrived yet, and a killed DEL is repeated. If containerd forgot the pod, no DEL
+    // arrives.
     let patience = Duration::from_secs(if fault.needs_reclaim { 15 } else { 60 });
     let (forgotten, to_reclaim) = lab.left_over(patience);
     if fault.needs_reclaim && forgotten > 0 {
@@ -329,7 +331,7 @@ pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> (Row, bool) {
     )
 }
 
-/// The time from the first to the last of these lines of the log, in whole seconds begun.
+/// The time from the first to the last of these log lines, rounded up to the next second.
 fn duration_of(lines: &[String]) -> Duration {
     const DAY: u64 = 24 * 60 * 60;
     let second_of_day = |line: &String| {
@@ -345,7 +347,7 @@ fn duration_of(lines: &[String]) -> Duration {
     Duration::from_secs(seconds + 1)
 }
 
-/// Removes files and folders while no call of the plugin runs, so that each of them is there and no call loses its lock.
+/// Removes files and folders while no call of the plugin runs. So each of them exists, and no call loses its lock.
 fn remove_whole(paths: &[&str]) {
     let lock = fs::File::open(format!("{LOCK_FOLDER}/azure-vnet-ipam.lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
@@ -355,16 +357,16 @@ fn remove_whole(paths: &[&str]) {
     }
 }
 
-/// Makes the state shorter.
+/// Truncates the state.
 fn cut_state(length: fn(u64) -> u64) {
-    // It may just be replaced, or set aside.
+    // The plugin may be replacing the state, or setting it aside.
     if let Ok(file) = fs::File::options().write(true).open(STATE) {
         let now = file.metadata().unwrap().len();
         file.set_len(length(now)).unwrap();
     }
 }
 
-/// Replaces the state by the one that was there a round ago.
+/// Replaces the state by the state of the round before.
 fn put_old_state_back() {
     let now = fs::read(STATE).unwrap();
     if Path::new(OLD_STATE).exists() {
@@ -373,14 +375,14 @@ fn put_old_state_back() {
     fs::write(OLD_STATE, now).unwrap();
 }
 
-/// Puts a stand-in for the original in the place of the plugin. The original itself could give an address at once that was just
-/// released, which is not what this fault is about.
+/// Replaces the plugin by a stand-in for the original. The original could allocate an address right after its
+/// release, which this fault is not about.
 fn put_original() {
     let files = Node::new("fault");
     replace_plugin(&working_original(&files));
 }
 
-/// Puts an executable in the place of the plugin in one step, as an upgrade of a node does.
+/// Replaces the plugin by an executable in one step, as an upgrade of a node does.
 pub fn replace_plugin(executable: &Path) {
     let place = Path::new(PLUGIN);
     sh_with(
@@ -389,7 +391,8 @@ pub fn replace_plugin(executable: &Path) {
     );
 }
 
-/// Puts the genuine original in the place of the plugin, or the plugin back. Returns whether it is the plugin then.
+/// Replaces the plugin by the genuine original, or the original by the plugin. Returns whether the plugin is
+/// installed afterwards.
 fn swap_with_original() -> bool {
     let is_ours = fs::read(PLUGIN).unwrap() == fs::read(binary()).unwrap();
     replace_plugin(&if is_ours {
@@ -400,7 +403,8 @@ fn swap_with_original() -> bool {
     !is_ours
 }
 
-/// Installs the plugin where the original stands, or else uninstalls it. Returns whether it is installed then.
+/// Installs the plugin if the original is installed, and uninstalls it otherwise. Returns whether it is installed
+/// afterwards.
 fn change_plugin() -> bool {
     let ours = fs::read(binary()).unwrap();
     let installs = fs::read(PLUGIN).unwrap() != ours;
@@ -416,7 +420,7 @@ fn change_plugin() -> bool {
     installs
 }
 
-/// Kills one call of three, at a random moment of its first 9 ms.
+/// Kills one call of three, at a random moment in its first 9 ms.
 const KILL_SOME: &str = r#"
 if ((RANDOM % 3)); then exec "$plugin"; fi
 status=0
@@ -425,7 +429,7 @@ timeout -s KILL "0.00$((RANDOM % 80 + 10))" "$plugin" || status=$?
 exit $status
 "#;
 
-/// Gives every pod the same address, and releases none.
+/// Returns the same address for every pod, and releases none.
 pub const BROKEN: &str = r#"
 case $CNI_COMMAND in
 ADD) "$plugin" | sed 's|198\.18\.\([0-9]*\)\.[0-9]*/24|198.18.\1.99/24|' ;;
@@ -434,12 +438,12 @@ DEL) exit 0 ;;
 esac
 "#;
 
-/// Returns where a plugin is, and where it is while a wrapper has taken its place.
+/// The path of a plugin, and its path while a wrapper has replaced it.
 fn places(plugin: &str) -> [PathBuf; 2] {
     ["bin", "wrapped"].map(|folder| Path::new("/opt/cni").join(folder).join(plugin))
 }
 
-/// Puts a script in the place of a plugin, which is `$plugin` in it.
+/// Replaces a plugin by a script. In the script, `$plugin` is the plugin.
 pub fn wrap(plugin: &str, script: &str) {
     let [place, wrapped] = places(plugin);
     let text = format!("#!/bin/bash\nplugin={}\n{script}", wrapped.display());
@@ -453,7 +457,7 @@ pub fn wrap(plugin: &str, script: &str) {
     );
 }
 
-/// Puts a plugin back in its place.
+/// Restores a plugin that a script replaced.
 pub fn unwrap(plugin: &str) {
     let [place, wrapped] = places(plugin);
     fs::rename(wrapped, place).unwrap();

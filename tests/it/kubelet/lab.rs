@@ -1,4 +1,4 @@
-//! The node: its daemons, which can be killed and started again, and its pods.
+//! The node: its daemons, which can be killed and restarted, and its pods.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,19 +21,20 @@ use crate::runtimes::{
 };
 
 pub const NODE: &str = "lab-node";
-/// The plugin that makes the network of pods, and asks this one for their addresses.
+/// The plugin that creates the network of pods, and calls this one for their addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MainPlugin {
     Bridge,
     /// The genuine azure-vnet, in transparent mode.
     AzureVnet,
-    /// Calico's, without its daemon: nobody makes policies, and no node but this one has routes to the pods.
+    /// Calico's plugin, without Calico's daemon. There are no network policies, and other nodes have no routes to the
+    /// pods.
     Calico,
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// The time limit for a change of pods. kubelet retries a failed pod after 10 to 15 s, and restarts a container that ended
-/// several times after up to 80 s.
+/// The time limit for a change of pods. kubelet retries a failed pod after 10 to 15 s. It restarts a container that
+/// ended several times after up to 80 s.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A node with its control plane.
@@ -44,27 +45,28 @@ pub struct Lab {
     pub answer: String,
     containerd: Option<Process>,
     kubelet: Option<Process>,
-    /// The command that sets the boot clock of the daemons. Empty: the machine's own.
+    /// The command that sets the boot clock of the daemons. If it is empty, they use the machine's clock.
     pub clock: Vec<String>,
 }
 
 impl Lab {
-    /// Starts a node with this many addresses for pods, and waits until it is ready. Must be called in the namespaces of
-    /// `tests/kubelet/lab`.
+    /// Starts a node with this many addresses for pods, and waits until it is ready. Must be called in the namespaces
+    /// of `tests/kubelet/lab`.
     pub fn start(addresses: u16) -> Lab {
         Lab::start_with(addresses, MainPlugin::Bridge)
     }
 
-    /// The same with another main plugin.
+    /// Starts a node with another main plugin.
     pub fn start_with(addresses: u16, main_plugin: MainPlugin) -> Lab {
         sh(&format!("hostname {NODE}"));
         let pool = 5..5 + addresses;
         let host = Host::new(pool.clone());
-        // As systemd does: pods may follow what is mounted later.
+        // systemd shares /run as well. Pods may follow what is mounted later.
         sh("mount --make-shared /run");
-        // The node's own address, and a default route, by which kube-apiserver finds it. It leads nowhere.
+        // kube-apiserver needs the node's own address and a default route to find its address. The route leads
+        // nowhere.
         let own = host.subnets.ipv4(4);
-        // azure-vnet looks for the interface that is in the pool's subnet.
+        // azure-vnet uses the interface whose address is in the pool's subnet.
         let length = match main_plugin {
             MainPlugin::AzureVnet => 24,
             _ => 32,
@@ -92,7 +94,7 @@ impl Lab {
         lab.start_containerd();
         import_pause_image(&lab.host.folder);
         lab.start_kubelet();
-        // A controller makes this in a cluster.
+        // In a cluster, a controller creates this account.
         let account = json!({ "metadata": { "name": "default" } });
         let path = "/api/v1/namespaces/default/serviceaccounts";
         lab.api
@@ -109,14 +111,14 @@ impl Lab {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// Starts a daemon whose output goes to a log in the folder. It is started again when it ends.
+    /// Starts a daemon. Its output goes to a log in the folder. It is restarted when it ends.
     pub fn daemon(&self, name: &str, program: PathBuf, args: &[String]) -> Process {
         let path = self.path(&format!("{name}.log"));
         let log = fs::File::options().create(true).append(true).open(path);
         let log = log.unwrap();
         let line = self.clock.iter().map(PathBuf::from);
         let mut line = line.chain([program]);
-        // As systemd does. kubelet ends when it comes before containerd.
+        // systemd restarts daemons as well. kubelet ends when it is started before containerd.
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do \"$@\"; sleep 1; done", "sh"]);
         command.arg(line.next().unwrap());
@@ -151,7 +153,7 @@ impl Lab {
         self.kubelet.take().unwrap().kill();
     }
 
-    /// Kills containerd. Its shims and their pods stay.
+    /// Kills containerd. Its shims and their pods continue.
     pub fn kill_containerd(&mut self) {
         self.containerd.take().unwrap().kill();
     }
@@ -173,7 +175,7 @@ impl Lab {
         });
     }
 
-    /// Whether pods can have user namespaces of their own, as the container runtime says.
+    /// Whether the container runtime supports pods with their own user namespaces.
     pub fn has_user_namespaces(&self) -> bool {
         let status = self.node_status();
         let handlers = status["runtimeHandlers"].as_array();
@@ -185,7 +187,7 @@ impl Lab {
         self.create_pod_of(name, true);
     }
 
-    /// The same; without the users of the host it has a user namespace of its own.
+    /// Creates a pod. Without `host_users`, the pod has its own user namespace.
     pub fn create_pod_of(&self, name: &str, host_users: bool) {
         let pod = json!({
             "apiVersion": "v1",
@@ -204,14 +206,14 @@ impl Lab {
         self.api.request_successfully(As::Admin, "POST", PODS, &pod);
     }
 
-    /// Tells the server to delete a pod. It is gone when kubelet has stopped it.
+    /// Asks the API server to delete a pod. The pod is gone when kubelet has stopped it.
     pub fn delete_pod(&self, name: &str) {
         let path = format!("{PODS}/{name}");
         self.api
             .request_successfully(As::Admin, "DELETE", &path, &json!({}));
     }
 
-    /// The pods as the API server has them.
+    /// The pods in the API server.
     pub fn pods(&self) -> Vec<Pod> {
         let (status, list) = self.api.ask(As::Admin, "GET", PODS, None);
         assert_eq!(status, 200, "{list}");
@@ -219,7 +221,7 @@ impl Lab {
         pods.iter().map(Pod::from_object).collect()
     }
 
-    /// What is on the node now.
+    /// Observes the node now.
     pub fn observe(&self) -> Observation {
         Observation::capture(self.pods())
     }
@@ -255,7 +257,7 @@ impl Lab {
         }
     }
 
-    /// The lines of the plugin's log about ADDs that it refused.
+    /// The lines of the plugin's log about refused ADDs.
     pub fn refusals(&self) -> Vec<String> {
         let read = |name: &str| fs::read_to_string(name).unwrap_or_default();
         let logs = read("/var/log/azure-vnet-ipam.log.1") + &read("/var/log/azure-vnet-ipam.log");
@@ -263,8 +265,8 @@ impl Lab {
         lines.map(str::to_owned).collect()
     }
 
-    /// Counts the network namespaces that containerd forgot, and the addresses that the state holds for nobody, when there are none or so
-    /// much time has passed.
+    /// Counts the network namespaces that containerd forgot, and the orphaned addresses in the state. Returns when
+    /// there are none, or after this time.
     pub fn left_over(&self, patience: Duration) -> (usize, usize) {
         let start = Instant::now();
         loop {
@@ -277,8 +279,8 @@ impl Lab {
         }
     }
 
-    /// Removes the network namespaces that containerd forgot, reclaims an hour later, as an operator would, and returns how many
-    /// addresses are still held for nobody.
+    /// Removes the network namespaces that containerd forgot, and reclaims an hour later, as an operator would.
+    /// Returns the number of addresses that are still orphaned.
     pub fn reclaim(&self) -> usize {
         for name in &self.observe().forgotten() {
             let path = PathBuf::from("/run/netns").join(name);
@@ -299,7 +301,7 @@ impl Lab {
     }
 }
 
-/// Puts a main plugin and the shipped conflist for it in the place of the bridge. Its other plugin, portmap, is left out.
+/// Replaces the bridge by a main plugin and the shipped conflist for it. The chained plugin portmap is left out.
 fn install_example(name: &str, executable: &Path) {
     sh_with(
         "rm /etc/cni/net.d/* && cp \"$1\" /opt/cni/bin/",
@@ -314,7 +316,8 @@ fn install_example(name: &str, executable: &Path) {
     .unwrap();
 }
 
-/// Puts Calico's plugin and the shipped conflist for it in the place of the bridge, and what it asks the API for.
+/// Replaces the bridge by Calico's plugin and the shipped conflist for it. Creates the API objects that the plugin
+/// needs.
 fn install_calico(api: &ApiServer) {
     install_example("calico", &package().join("target/calico/calico"));
     fs::write(

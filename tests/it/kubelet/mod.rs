@@ -1,7 +1,8 @@
-//! A real node: kubelet with etcd, kube-apiserver, containerd, runc and the plugin bridge, in namespaces of its own.
+//! A real node in its own namespaces: kubelet with etcd, kube-apiserver, containerd, runc and the plugin bridge.
 //!
-//! `.ci/run kubelet` builds what is needed and runs these tests one after another; `tests/kubelet/README.md` has their results.
-//! There is no scheduler and no controller: the tests bind each pod to the node, and replace the pods themselves.
+//! `.ci/run kubelet` builds what is needed and runs these tests one after another. `tests/kubelet/README.md` has
+//! their results. There is no scheduler and no controller: the tests bind each pod to the node, and replace the pods
+//! themselves.
 
 mod churn;
 mod config;
@@ -31,17 +32,17 @@ use churn::{Churn, Row, Seen, report, watch};
 use lab::{Lab, MainPlugin};
 use reboot::Run;
 
-/// Runs a test again in namespaces of a node. Returns true in the second run.
+/// Runs a test again in the namespaces of a node. Returns true in the second run.
 #[track_caller]
 fn on_a_node(test: &str, options: &[&str]) -> bool {
-    // The lab ends with this program, even when that is killed.
+    // The lab must end with this program, even when this program is killed.
     let mut lab = Command::new("setpriv");
     lab.args(["--pdeathsig", "KILL"]);
     lab.arg(package().join("tests/kubelet/lab")).args(options);
     run_again(&format!("kubelet::{test}"), &mut lab)
 }
 
-/// Replaces pods for some time on a node on which nothing goes wrong.
+/// Replaces pods for some time on a node without faults.
 fn churn(test: &str, scenario: &str, options: &[&str], seconds: u64) {
     if !on_a_node(test, options) {
         return;
@@ -64,7 +65,7 @@ fn churn(test: &str, scenario: &str, options: &[&str], seconds: u64) {
     );
 }
 
-/// Reports a scenario in which no ADD was refused, and after which nothing is left.
+/// Reports a scenario in which no ADD may be refused. Checks that nothing is left after it.
 fn report_all_well(
     lab: &Lab,
     scenario: String,
@@ -184,7 +185,7 @@ fn many_pods_start_at_once() {
     if !on_a_node("many_pods_start_at_once", &[]) {
         return;
     }
-    // kubelet takes at most 250, which is every address of the pool.
+    // kubelet runs at most 250 pods. In the long run, they use every address of the pool.
     let (pods, addresses) = if is_long() { (250, 250) } else { (110, 120) };
     let lab = Lab::start(addresses);
     let ((took, gone), seen) = watch(|| {
@@ -278,11 +279,11 @@ fn daemonset_installs_watches_and_removes_the_plugin() {
     }
 }
 
-/// The network namespace of such a pod belongs to its user namespace.
+/// The network namespace of such a pod belongs to the pod's own user namespace.
 #[test]
 #[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
-fn pods_with_users_of_their_own_keep_their_addresses() {
-    if !on_a_node("pods_with_users_of_their_own_keep_their_addresses", &[]) {
+fn pods_with_user_namespaces_keep_their_addresses() {
+    if !on_a_node("pods_with_user_namespaces_keep_their_addresses", &[]) {
         return;
     }
     let lab = Lab::start(20);
@@ -303,13 +304,13 @@ fn pods_with_users_of_their_own_keep_their_addresses() {
     let check = output(check.args(["check", "-o", "json"]));
     let report: Value = serde_json::from_slice(&check.stdout).unwrap();
     assert_eq!(report["notSeen"], json!([]), "{report:#}");
-    // The bridge has the gateway of the virtual network, which `check` reports.
+    // The bridge has the gateway address of the virtual network, and `check` reports that.
     let findings = report["findings"].as_array().unwrap().iter();
     let kinds: Vec<_> = findings.map(|finding| &finding["kind"]).collect();
     assert_eq!(kinds, ["interface"], "{report:#}");
     assert_eq!(lab.reclaim(), 0);
     assert_eq!(lab.observe().held, before.held);
-    // A lost state is rebuilt from their network namespaces.
+    // The network namespaces of the pods are enough to rebuild a lost state.
     fs::remove_file("/run/azure-vnet-ipam.json").unwrap();
     lab.create_pod_of("four", false);
     wanted.insert("four".to_owned());
@@ -324,7 +325,7 @@ fn pods_with_users_of_their_own_keep_their_addresses() {
     assert_eq!(lab.observe().held, Some([].into()));
 }
 
-/// A later plugin of the chain fails on ADD and on DEL, so that each retry of kubelet takes an address and gives none back.
+/// A later plugin of the chain fails on ADD and on DEL, so each retry of kubelet takes an address and releases none.
 #[test]
 #[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc, perl and the plugin bridge"]
 fn a_pod_that_is_retried_does_not_empty_the_node() {
@@ -342,7 +343,7 @@ fn addresses_of_sandboxes_that_cannot_be_removed_are_withheld() {
     }
 }
 
-/// The checks find what they look for, with a plugin that gives every pod the same address and releases none.
+/// The checks of this test detect a plugin that returns the same address for every pod and releases none.
 #[test]
 #[ignore = "needs root, etcd, kube-apiserver, kubelet, containerd, runc and the plugin bridge"]
 fn broken_plugin_is_found() {
@@ -361,9 +362,9 @@ fn broken_plugin_is_found() {
     assert!(!seen.duplicates.is_empty());
     let wanted = ["one".to_owned(), "two".to_owned()].into();
     let problems = lab.observe().problems_of_pods(&wanted);
-    let is_told = |words: &str| problems.iter().any(|p| p.contains(words));
-    assert!(is_told(".99 of sandbox"), "{problems:#?}");
-    assert!(is_told("is held for None"), "{problems:#?}");
+    let is_reported = |words: &str| problems.iter().any(|p| p.contains(words));
+    assert!(is_reported(".99 of sandbox"), "{problems:#?}");
+    assert!(is_reported("is held for None"), "{problems:#?}");
     for pod in ["one", "two"] {
         lab.delete_pod(pod);
     }

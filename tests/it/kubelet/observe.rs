@@ -1,5 +1,5 @@
-//! Observes the node: addresses in network namespaces, running sandboxes, addresses that the state holds, and pods of the API
-//! server. Finds what must not be.
+//! Observes the node: addresses in network namespaces, running sandboxes, held addresses in the state, and pods in
+//! the API server. Finds every deviation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -12,17 +12,17 @@ use serde_json::Value;
 
 use crate::harness::held;
 
-/// The folder with one folder for each running container of containerd.
+/// This folder has one folder for each running container of containerd.
 const TASKS: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 const NAMESPACES: &str = "/run/netns";
 const STATE: &str = "/run/azure-vnet-ipam.json";
 
-/// A pod as the API server has it.
+/// A pod in the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pod {
     pub name: String,
     pub address: String,
-    /// All its containers run, and nobody deleted it.
+    /// Whether all its containers run, and it is not being deleted.
     pub is_running: bool,
 }
 
@@ -95,8 +95,8 @@ impl Observation {
                 owners.entry(address).or_default().push(owner);
             }
             owners.retain(|_, owners| owners.len() > 1);
-            let told = |(address, owners)| format!("{address} is in the {place} {owners:?}");
-            found.extend(owners.iter().map(told));
+            let describe = |(address, owners)| format!("{address} is in the {place} {owners:?}");
+            found.extend(owners.iter().map(describe));
         }
         found
     }
@@ -119,7 +119,8 @@ impl Observation {
             .collect()
     }
 
-    /// Finds whatever differs from this: exactly the wanted pods run, each with one address, which the state holds for it.
+    /// Finds deviations from this: exactly the wanted pods run, each with one address, and the state holds it for the
+    /// pod.
     pub fn problems_of_pods(&self, wanted: &BTreeSet<String>) -> Vec<String> {
         let mut problems = self.duplicates();
         for pod in &self.pods {
@@ -170,7 +171,7 @@ impl Observation {
     }
 }
 
-/// The addresses of a network namespace but those of loopback, from its table of local routes.
+/// The addresses of a network namespace without loopback addresses, from its table of local routes.
 fn local_addresses(fib_trie: &str) -> BTreeSet<String> {
     let mut last = "";
     let mut found = BTreeSet::new();
@@ -186,26 +187,26 @@ fn local_addresses(fib_trie: &str) -> BTreeSet<String> {
     found
 }
 
-/// Looks into every mounted network namespace. One that is just made or unmounted is left out.
+/// Enters every mounted network namespace. Leaves out a namespace that is being created or unmounted.
 fn namespaces() -> BTreeMap<String, BTreeSet<String>> {
-    let look = |path: &Path| {
+    let enter = |path: &Path| {
         let file = File::open(path).ok()?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
         let routes = fs::read_to_string("/proc/thread-self/net/fib_trie").ok()?;
         Some(local_addresses(&routes))
     };
-    // The thread ends in the last namespace.
-    let look_at_all = move || {
+    // Run in a separate thread, because the thread stays in the last namespace.
+    let enter_all = move || {
         let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
         entries
-            .filter_map(|e| Some((e.file_name().into_string().unwrap(), look(&e.path())?)))
+            .filter_map(|e| Some((e.file_name().into_string().unwrap(), enter(&e.path())?)))
             .collect()
     };
-    thread::spawn(look_at_all).join().unwrap()
+    thread::spawn(enter_all).join().unwrap()
 }
 
 fn sandboxes() -> BTreeMap<String, Sandbox> {
-    let look = |folder: &Path| {
+    let read_sandbox = |folder: &Path| {
         let config = fs::read(folder.join("config.json")).ok()?;
         let config: Value = serde_json::from_slice(&config).ok()?;
         let annotation = |name: &str| {
@@ -218,7 +219,7 @@ fn sandboxes() -> BTreeMap<String, Sandbox> {
         }
         let pid = fs::read_to_string(folder.join("init.pid")).ok()?;
         let process = Path::new("/proc").join(pid.trim());
-        // A containerd that is killed may leave the folder, and the number goes to another process.
+        // A killed containerd may leave the folder behind, and another process may get the same process ID.
         let groups = fs::read_to_string(process.join("cgroup")).ok()?;
         let is_own = groups.contains(folder.file_name()?.to_str()?);
         let routes = is_own.then(|| fs::read_to_string(process.join("net/fib_trie")));
@@ -234,7 +235,12 @@ fn sandboxes() -> BTreeMap<String, Sandbox> {
     };
     let entries = fs::read_dir(TASKS).into_iter().flatten().flatten();
     entries
-        .filter_map(|e| Some((e.file_name().into_string().unwrap(), look(&e.path())?)))
+        .filter_map(|e| {
+            Some((
+                e.file_name().into_string().unwrap(),
+                read_sandbox(&e.path())?,
+            ))
+        })
         .collect()
 }
 
@@ -248,7 +254,7 @@ pub fn own_user_namespace() -> PathBuf {
     fs::read_link("/proc/self/ns/user").unwrap()
 }
 
-/// Reads which addresses the state holds. A missing state holds none.
+/// Reads the held addresses in the state. A missing state holds none.
 fn read_held() -> Option<BTreeMap<String, String>> {
     let Ok(text) = fs::read(STATE) else {
         return Some(BTreeMap::new());
@@ -338,8 +344,8 @@ fn every_deviation_of_a_pod_is_found() {
         let (mut seen, wanted) = healthy();
         deviate(&mut seen);
         let problems = seen.problems_of_pods(&wanted);
-        let is_told = problems.iter().any(|p| p.contains(words));
-        assert!(is_told, "{words}: {problems:#?}");
+        let is_reported = problems.iter().any(|p| p.contains(words));
+        assert!(is_reported, "{words}: {problems:#?}");
     }
 }
 

@@ -14,7 +14,7 @@ fn uptime(print: &mut Command) -> i64 {
     text.split('.').next().unwrap().parse().unwrap()
 }
 
-/// What a reboot does to /run, where the state is.
+/// What a reboot does to /run, which contains the state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Run {
     Emptied,
@@ -22,8 +22,8 @@ pub enum Run {
 }
 
 impl Lab {
-    /// Kills everything that a reboot ends, except the control plane, which is on another machine. Then starts the node with
-    /// another boot ID, and with a boot clock that starts again.
+    /// Kills everything that a reboot ends. The control plane continues, as if it were on another machine. Then
+    /// starts the node with another boot ID, and with a boot clock that starts again.
     pub fn reboot(&mut self, boot_id: &str, run: Run) {
         self.kill_kubelet();
         self.kill_containerd();
@@ -40,11 +40,11 @@ impl Lab {
         }
         self.write("boot_id", &format!("{boot_id}\n"));
         let file = self.path("boot_id");
-        // The file cannot be removed while another is mounted over its mount.
+        // The file cannot be removed while it is mounted, so unmount the previous one first.
         const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
         let mount = format!("umount {BOOT_ID} 2>/dev/null || true; mount --bind \"$1\" {BOOT_ID}");
         sh_with(&mount, &[&file]);
-        // Twenty seconds after the kernel started.
+        // Start the boot clock twenty seconds after the start of the kernel.
         let offset = (20 - uptime(&mut Command::new("cat"))).to_string();
         let clock = ["unshare", "--time", "--boottime", &offset, "--fork"];
         self.clock = clock.map(str::to_owned).into();

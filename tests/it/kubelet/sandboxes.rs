@@ -15,8 +15,8 @@ use crate::callers::later;
 use crate::harness::sh_with;
 use crate::harness::wait::{output, wait_until};
 
-/// The plugin behind the main plugin: the calls that a file names fail for the pod `bad`, as portmap's do that waits for iptables. For
-/// others it hands on the result.
+/// The plugin behind the main plugin. For the pod `bad`, the calls that are listed in a file fail, like those of
+/// portmap when it waits for iptables. For other pods it passes the result on.
 const LATER_PLUGIN: &str = r#"#!/usr/bin/env perl
 use JSON::PP;
 my $command = $ENV{CNI_COMMAND};
@@ -39,7 +39,7 @@ const FAILS: &str = "/var/lib/later-fails";
 const FAILED: &str = "/var/lib/later-failed";
 const CONFLIST: &str = "/etc/cni/net.d/bridge.conflist";
 
-/// The main plugin, which releases nothing for the pod `bad`, as one that has lost its own state.
+/// The main plugin. For the pod `bad` it releases nothing, as if it had lost its own state.
 const FORGETFUL: &str = r#"
 case "$CNI_COMMAND;$CNI_ARGS;" in
 'DEL;'*'K8S_POD_NAME=bad;'*) exit 0 ;;
@@ -47,22 +47,22 @@ esac
 exec "$plugin"
 "#;
 
-/// How often a call of the plugin failed.
+/// The number of times that a verb of the plugin failed.
 fn failed(command: &str) -> usize {
     let text = fs::read_to_string(FAILED).unwrap_or_default();
     text.lines().filter(|line| *line == command).count()
 }
 
-/// Makes kubelet try a pod again at once.
+/// Makes kubelet retry a pod at once.
 fn touch(lab: &Lab, pod: &str, n: usize) {
     let path = format!("/api/v1/namespaces/default/pods/{pod}");
     let (_, mut object) = lab.api.ask(As::Admin, "GET", &path, None);
     object["metadata"]["annotations"] = json!({ "tried": n.to_string() });
-    // Somebody else may have changed it.
+    // If another client has changed the object, this request fails, and the next one will do.
     let _ = lab.api.ask(As::Admin, "PUT", &path, Some(&object));
 }
 
-/// Lets kubelet try the pod `bad` until this many calls have failed, while other pods are replaced.
+/// Lets kubelet retry the pod `bad` until this many calls have failed, while other pods are replaced.
 fn try_again(lab: &Lab, churn: &mut Churn, tries: usize, count: impl Fn() -> usize) {
     let (start, before) = (Instant::now(), count());
     let mut n = 0;
@@ -83,8 +83,9 @@ fn try_again(lab: &Lab, churn: &mut Churn, tries: usize, count: impl Fn() -> usi
 
 /// The sandbox of a pod fails again and again, on a node with 28 addresses, while other pods are replaced.
 ///
-/// Where ADD and DEL fail, containerd keeps the sandbox, and kubelet makes no new one before that has gone: the pod has one address.
-/// Where only the ADD fails, and the DEL releases nothing, each retry is a new sandbox with an address of its own.
+/// When ADD and DEL fail, containerd keeps the sandbox. kubelet creates no new one before the old one is gone, so the
+/// pod has one address. When only the ADD fails, and the DEL releases nothing, each retry is a new sandbox with its
+/// own address.
 pub fn retried() -> Row {
     const TRIES: usize = 40;
     let lab = &mut Lab::start(28);
@@ -116,7 +117,7 @@ pub fn retried() -> Row {
     churn.wanted.insert("bad".to_owned());
     let pods = churn.created + 1;
     let took = lab.wait_for_pods_only(&churn.wanted);
-    // Those that were replaced need no time to be found dead.
+    // The sandboxes that were replaced count as dead at once.
     let mut reclaim = Command::new("/opt/cni/bin/azure-vnet-ipam");
     let reclaim = output(reclaim.args(["reclaim", "--yes"]));
     assert!(reclaim.status.success(), "{reclaim:?}");
@@ -139,7 +140,7 @@ pub fn retried() -> Row {
     }
 }
 
-/// Releases the address of pods called `stuck`, and fails before it removes their link.
+/// Releases the address of a pod called `stuck`, and then fails before it removes the pod's link.
 const STUCK_DEL: &str = r#"
 case "$CNI_COMMAND;$CNI_ARGS" in
 'DEL;'*K8S_POD_NAME=stuck*)
@@ -154,7 +155,7 @@ exec "$plugin"
 "#;
 const IS_STUCK: &str = "/var/lib/is-stuck";
 
-/// Two sandboxes cannot be removed after their addresses were released, while all addresses are used again and again.
+/// Two sandboxes cannot be removed after their addresses were released. All other addresses are used again and again.
 pub fn stuck() -> Row {
     let lab = &mut Lab::start(28);
     wrap("bridge", STUCK_DEL);
@@ -179,11 +180,11 @@ pub fn stuck() -> Row {
         stuck.iter().all(|(address, _)| !held.contains_key(address))
     };
     wait_until("the release of both addresses", is_free);
-    // Longer than the cooldown, so that addresses are used again.
+    // This is longer than the cooldown, so addresses are used again.
     let ((), seen) = watch(|| churn.run(lab, Duration::from_secs(66), |_| ()));
     for (address, _) in &stuck {
         let held = lab.observe().held.unwrap();
-        assert!(!held.contains_key(address), "{address} was given away");
+        assert!(!held.contains_key(address), "{address} was allocated again");
     }
     let mut check = later(0, "/opt/cni/bin/azure-vnet-ipam".as_ref());
     let check = output(check.args(["check", "-o", "json"]));

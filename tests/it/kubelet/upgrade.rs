@@ -1,4 +1,4 @@
-//! Pods live while version 0.2.0, this version and the original take turns.
+//! Pods stay alive while version 0.2.0, this version and the original take turns.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::genuine_azure_vnet::host::{original_folder, version};
 use crate::harness::wait::wait_until;
 use crate::harness::{binary, is_long, package};
 
-/// Where `.ci/run kubelet` puts version 0.2.0, whose format of the state is older.
+/// The path to which `.ci/run kubelet` copies version 0.2.0, which has an older format of the state.
 pub fn version_0_2() -> PathBuf {
     package().join("target/v0.2.0/azure-vnet-ipam")
 }
 
-/// Replaces pods under each of the programs in turn. At the end version 0.2.0 must refuse an ADD, because it does not know the format of
-/// the state, and a DEL must release the address.
+/// Replaces pods under each of the programs in turn. At the end, version 0.2.0 must refuse an ADD, because it does
+/// not know the format of the state. Then this version serves the pods again.
 pub fn run() -> Row {
     let time = Duration::from_secs(if is_long() { 60 } else { 6 });
     let mut lab = Lab::start_with(200, MainPlugin::AzureVnet);

@@ -84,14 +84,14 @@ impl Authority {
 }
 
 impl Key {
-    /// A key to sign with, and its text.
+    /// Generates a key. Returns it with its PEM text.
     fn make(self) -> (KeyPair, String) {
         let generate = |algorithm| {
             let pair = KeyPair::generate_for(algorithm).unwrap();
             let written = pair.serialize_pem();
             (pair, written)
         };
-        // Nothing here writes the older forms, and generating a key of RSA takes long.
+        // The test's libraries cannot write the older encodings, and generating an RSA key takes long.
         let saved = |pkcs8: &str, algorithm: &'static SignatureAlgorithm, written: &str| {
             let folder = package().join("tests/fixtures/keys");
             let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Failures on the way to the node object, and the remedies that the caller gets.
+//! Failures of the query for the node object, and the remedies in the errors.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,29 +15,29 @@ use super::{Cluster, GOOD, KUBECONFIG, netconf};
 use crate::harness::{Outcome, install, run};
 
 /// Checks that an ADD without pools fails, and that the details contain cause and remedy.
-fn assert_told(outcome: &Outcome, what: &str, remedy: &str) {
+fn assert_reported(outcome: &Outcome, what: &str, remedy: &str) {
     let (code, msg) = outcome.error();
     let no_pool = "Failed to allocate pool: Invalid address space";
     assert_eq!((code, msg.as_str()), (100, no_pool), "{outcome:?}");
     let details = outcome.json()["details"].as_str().unwrap().to_owned();
-    let told = details.split_once("the list of addresses is old: Kubernetes node");
-    let (_, told) = told.unwrap_or_else(|| panic!("{details}"));
-    let (happened, to_do) = told.split_once("; ").unwrap();
-    assert!(told.contains(what), "{what:?} is not in {told}");
-    assert!(told.contains(remedy), "{remedy:?} is not in {told}");
+    let reported = details.split_once("the list of addresses is old: Kubernetes node");
+    let (_, reported) = reported.unwrap_or_else(|| panic!("{details}"));
+    let (happened, to_do) = reported.split_once("; ").unwrap();
+    assert!(reported.contains(what), "{what:?} is not in {reported}");
+    assert!(reported.contains(remedy), "{remedy:?} is not in {reported}");
     assert!(!happened.is_empty() && !to_do.is_empty(), "{details}");
     let is_secret = |text| details.contains(text);
     assert!(![TOKEN, "BEGIN"].into_iter().any(is_secret), "{details}");
 }
 
 impl Cluster {
-    fn assert_told(&self, what: &str, remedy: &str) {
-        assert_told(&self.add("c1"), what, remedy);
+    fn assert_reported(&self, what: &str, remedy: &str) {
+        assert_reported(&self.add("c1"), what, remedy);
         assert!(!self.node.state_path().exists());
     }
 }
 
-/// Words of the remedies of a bad kubeconfig, and of bad certificates, keys and tokens.
+/// Words in the remedy for a bad kubeconfig, and in that for bad certificates, keys and tokens.
 const KUBECONFIG_REMEDY: &str = "`kubectl config view --minify --kubeconfig FILE`";
 const CREDENTIALS_REMEDY: &str = "`openssl x509 -noout -pubkey`";
 
@@ -46,20 +46,20 @@ fn kubeconfig_errors_are_reported() {
     let cluster = Cluster::new("kubeconfig", Tls::Usual);
     let node = &cluster.node;
     let path = node.path(KUBECONFIG);
-    let told = |what: &str| cluster.assert_told(what, KUBECONFIG_REMEDY);
+    let reported = |what: &str| cluster.assert_reported(what, KUBECONFIG_REMEDY);
     node.put(KUBECONFIG, "a: [");
-    told("the kubeconfig is not a YAML object");
+    reported("the kubeconfig is not a YAML object");
     fs::remove_file(&path).unwrap();
-    told(&format!("the kubeconfig {} does not exist", path.display()));
+    reported(&format!("the kubeconfig {} does not exist", path.display()));
     fs::create_dir(&path).unwrap();
-    told("cannot be read: is a directory");
+    reported("cannot be read: is a directory");
     fs::remove_dir(&path).unwrap();
     node.put(KUBECONFIG, " ".repeat((1 << 20) + 1));
-    told("is larger than 1048576 bytes");
+    reported("is larger than 1048576 bytes");
     cluster.put(json!({ "certificate-authority": null }), json!({}));
-    told("has no certificate-authority");
+    reported("has no certificate-authority");
     cluster.put(json!({}), json!({ "exec": { "command": "kubelogin" } }));
-    told("no other program is started here");
+    reported("no other program is started here");
     assert_eq!(cluster.api.connections(), 0, "nobody was asked");
 }
 
@@ -109,7 +109,7 @@ fn certificate_key_and_token_errors_are_reported() {
         } else {
             cluster.put(json!({}), more);
         }
-        cluster.assert_told(what, CREDENTIALS_REMEDY);
+        cluster.assert_reported(what, CREDENTIALS_REMEDY);
     }
     let no_token = "is not one line of visible ASCII characters";
     for (token, what) in [
@@ -119,7 +119,7 @@ fn certificate_key_and_token_errors_are_reported() {
         (json!({ "token": "a b" }), no_token),
     ] {
         cluster.put_token(json!({}), token);
-        cluster.assert_told(what, CREDENTIALS_REMEDY);
+        cluster.assert_reported(what, CREDENTIALS_REMEDY);
     }
     assert_eq!(cluster.api.connections(), 0, "nobody was asked");
 }
@@ -130,7 +130,7 @@ fn permission_errors_are_reported() {
     let path = cluster.node.path(KUBECONFIG);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read(&path).is_err() {
-        cluster.assert_told("cannot be read: permission denied", "only root may read");
+        cluster.assert_reported("cannot be read: permission denied", "only root may read");
         return;
     }
     // Root may read everything, so another user runs the program from a folder that this user can reach.
@@ -146,7 +146,7 @@ fn permission_errors_are_reported() {
         .uid(NOBODY)
         .gid(NOBODY);
     let outcome = run(&mut command, &netconf(json!({})));
-    assert_told(
+    assert_reported(
         &outcome,
         "cannot be read: permission denied",
         "only root may read",
@@ -159,7 +159,7 @@ fn node_object_errors_are_reported() {
     let named = |rows: [[&str; 3]; 2]| {
         for [name, what, remedy] in rows {
             let outcome = cluster.add_with("c1", json!({ "nodeName": name }));
-            assert_told(&outcome, what, remedy);
+            assert_reported(&outcome, what, remedy);
         }
     };
     named([
@@ -179,7 +179,7 @@ fn node_object_errors_are_reported() {
     named(["a/../b", "Node1"].map(|name| [name, unknown, "set ipam.nodeName"]));
     assert_eq!(cluster.api.connections(), before);
     cluster.api.set(Play::Node(vec!["10.244.3.0/24"]));
-    cluster.assert_told(
+    cluster.assert_reported(
         "its ranges are [10.244.3.0/24]",
         "-o jsonpath='{.spec.podCIDRs}'",
     );
@@ -196,12 +196,12 @@ fn node_object_errors_are_reported() {
     ] {
         let body = body.as_bytes().to_vec();
         cluster.api.set(Play::Answer(status, body));
-        cluster.assert_told(what, remedy);
+        cluster.assert_reported(what, remedy);
     }
     cluster.api.set(Play::Node(vec!["fd00::/64"]));
     for token in [json!({ "token": "bad-token" }), json!({})] {
         cluster.put_token(json!({}), token);
-        cluster.assert_told(
+        cluster.assert_reported(
             "answered with status 401: Unauthorized",
             "restart the kubelet to get new ones",
         );
@@ -255,7 +255,7 @@ fn untrusted_server_is_reported_and_gets_no_token() {
         let own = issuer.server(&[own], valid);
         let cluster = Cluster::with("kubeserver", authority, &own, Tls::Usual);
         cluster.put_token(json!({}), json!({ "token": TOKEN }));
-        cluster.assert_told(what, remedy);
+        cluster.assert_reported(what, remedy);
         assert_eq!(cluster.api.connections(), 1);
         assert_eq!(cluster.api.requests(), [""; 0], "it saw nothing");
     }
@@ -265,25 +265,25 @@ fn untrusted_server_is_reported_and_gets_no_token() {
 fn unreachable_or_invalid_server_is_reported() {
     let cluster = Cluster::new("kubeaway", Tls::Plain);
     let url = cluster.api.url().replace("http", "https");
-    // No DNS label is that long, so no network is asked.
+    // A DNS label cannot be that long, so no request reaches the network.
     let unknown = format!("https://{}.invalid", "x".repeat(70));
-    let told = format!("{unknown} cannot be reached: failed to lookup address information: ");
+    let reason = format!("{unknown} cannot be reached: failed to lookup address information: ");
     let refused = "https://127.0.0.1:1 cannot be reached: connection refused";
     let curl = "`curl -m 10 -k SERVER/readyz`";
     for (server, what, remedy) in [
         (&*url, "the TLS handshake with https://127.0.0.1", curl),
         ("https://127.0.0.1:1", refused, curl),
-        (&unknown, &told, "getent hosts"),
+        (&unknown, &reason, "getent hosts"),
     ] {
         cluster.put(
             json!({ "server": server, "tls-server-name": "localhost" }),
             json!({}),
         );
-        cluster.assert_told(what, remedy);
+        cluster.assert_reported(what, remedy);
     }
     assert_eq!(cluster.api.requests(), [""; 0]);
     let closing = Cluster::new("kubeaway", Tls::Closes);
-    closing.assert_told("cannot be reached: ", "must answer from this node");
+    closing.assert_reported("cannot be reached: ", "must answer from this node");
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn server_that_refuses_the_client_certificate_is_reported() {
     cluster
         .node
         .put("/var/lib/kubelet/pki/current.pem", stranger.combined_pem());
-    cluster.assert_told(
+    cluster.assert_reported(
         "refuses the TLS connection with the alert ",
         "of another cluster",
     );
@@ -301,9 +301,9 @@ fn server_that_refuses_the_client_certificate_is_reported() {
     cluster
         .node
         .put("/var/lib/kubelet/pki/current.pem", expired.combined_pem());
-    cluster.assert_told("with the alert CertificateExpired", "journalctl -u kubelet");
+    cluster.assert_reported("with the alert CertificateExpired", "journalctl -u kubelet");
     cluster.put_token(json!({}), json!({ "token": TOKEN }));
-    cluster.assert_told("with the alert CertificateRequired", "of another cluster");
+    cluster.assert_reported("with the alert CertificateRequired", "of another cluster");
     assert_eq!(cluster.api.requests(), [""; 0]);
 }
 
@@ -324,11 +324,11 @@ fn hanging_server_is_cut_off_at_the_time_limit() {
             scope.spawn(move || {
                 let outcome = cluster.add("c1");
                 let late = "did not answer within 10 s";
-                assert_told(&outcome, late, "must answer from this node");
+                assert_reported(&outcome, late, "must answer from this node");
                 let took = outcome.took;
                 assert!(took >= Duration::from_secs(9), "{tls:?} {play:?}: {took:?}");
             });
-            // With pools the time limit is shorter.
+            // When there are pools, the time limit is shorter.
             scope.spawn(move || {
                 let cluster = Cluster::new("kubehangs", Tls::Usual);
                 cluster.add("c1").success();

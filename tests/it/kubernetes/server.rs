@@ -163,7 +163,7 @@ fn secure(stream: TcpStream, config: Arc<ServerConfig>, shared: &Mutex<Shared>) 
         }
     };
     if shaken.is_err() {
-        // Read what the client sends meanwhile, so that it reads the reason of the refusal.
+        // Read the rest of the client's data, so that the client reads the reason of the refusal.
         let _ = stream.shutdown(Shutdown::Write);
         let _ = socket.read_to_end(&mut Vec::new());
         return;
@@ -177,7 +177,7 @@ fn speaks_tls(stream: &TcpStream) -> bool {
     stream.peek(&mut first).is_ok() && first == [22]
 }
 
-/// Answers a TLS hello as plain HTTP servers do.
+/// Answers a TLS hello like a plain HTTP server.
 fn refuse(mut stream: TcpStream) {
     let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     let _ = stream.shutdown(Shutdown::Write);

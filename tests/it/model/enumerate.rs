@@ -1,7 +1,7 @@
 //! All histories of a small node, up to a depth: two containers, one of them with two interfaces, and three addresses.
 //!
-//! Time advances by the plugin's thresholds, and equivalent worlds count as one. So a history is not tried again from a world that
-//! was reached before with as many events left.
+//! Time advances by the plugin's thresholds, and equivalent worlds count as one. A history is not tried again from a
+//! world that was already reached with as many events left.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -18,7 +18,7 @@ use super::world::{MARK, SECOND, World};
 const OLDEST: u64 = 3700;
 
 impl World {
-    /// The fingerprint of a world: with ages instead of times.
+    /// The fingerprint of a world. It contains ages instead of times.
     fn fingerprint(&self) -> u64 {
         let mut text = String::with_capacity(8192);
         let World {
@@ -84,7 +84,7 @@ impl World {
                 }
                 Some(moment) if is_moment(&moment) => {
                     let age = self.clock - moment;
-                    // Where each event takes a fraction of a second, the fraction shows the order.
+                    // When each event takes a fraction of a second, the fraction shows the order.
                     let parts = if self.rules.is_ticking { 10 } else { 1 };
                     let age = (age / (SECOND / parts)).min(OLDEST * parts);
                     (age, 's').hash(&mut hasher);
@@ -112,7 +112,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Tries all histories from here. Returns whether the time sufficed.
+    /// Tries all histories from this world. Returns whether there was enough time.
     fn explore(&mut self, world: &World, left: u8) -> bool {
         let reached = self.reached.entry(world.fingerprint()).or_default();
         if *reached > left {
@@ -143,8 +143,8 @@ impl Search<'_> {
     }
 }
 
-/// Tries a field with increasing depth, from a depth reached before up to `most` or until time is up. Returns the depth
-/// reached.
+/// Tries a field with increasing depth. Starts from a depth that was reached before, and ends at `most` or at the
+/// deadline. Returns the depth reached.
 fn explore(field: &Field, reached: u8, most: u8, deadline: Option<Instant>) -> u8 {
     let history = RefCell::new(Vec::new());
     let mut depth = reached;
@@ -196,7 +196,7 @@ const SECONDS: &str = "AZURE_VNET_IPAM_HISTORIES_SECONDS";
 #[test]
 fn no_short_history_of_a_small_node_breaks_a_promise() {
     for field in fields() {
-        // Two events fewer take a fiftieth of the time.
+        // Two events fewer take about a fiftieth of the time.
         let depth = field.agreed.saturating_sub(2).max(1);
         assert_eq!(explore(&field, depth - 1, depth, None), depth);
     }
@@ -209,7 +209,7 @@ fn no_history_of_a_small_node_breaks_a_promise() {
     let fields = fields();
     let share = Duration::from_secs(seconds) / u32::try_from(fields.len()).unwrap();
     for field in fields {
-        // The required depth is reached, however slow the machine is.
+        // The required depth has no deadline, so a slow machine reaches it too.
         let depth = explore(&field, field.agreed - 1, field.agreed, None);
         assert_eq!(depth, field.agreed);
         explore(&field, depth, u8::MAX, Some(Instant::now() + share));

@@ -8,13 +8,13 @@ use super::node::{Fault, Kill};
 pub(crate) enum Event {
     /// An ADD of this pod, by us or by the original. A pod with an address repeats its ADD.
     Add(u8, Who),
-    /// An ADD whose result is lost.
+    /// An ADD with a lost result.
     LostAdd(u8),
     /// An ADD that scans the node and decides after another event.
     SlowAdd(u8, Box<Event>),
-    /// An ADD asks the source and is then suspended.
+    /// An ADD queries the source and is then suspended.
     Begin(u8),
-    /// The suspended ADD continues until it has scanned the node, or to its end.
+    /// The suspended ADD continues until it has scanned the node, or until it ends.
     GoOn(u8),
     /// An ADD that is killed.
     KilledAdd(u8, Kill),
@@ -26,41 +26,41 @@ pub(crate) enum Event {
     KilledDel(u8, Kill),
     /// A `RacedAdd` that is killed after this many further changes.
     KilledRacedAdd(u8, u8, u32, u32),
-    /// The same for a DEL.
+    /// A DEL that is raced like the ADD in `RacedAdd`.
     RacedDel(u8, u8, u32),
     /// A DEL of the pod's previous container.
     LateDel(u8),
     /// The pod vanishes without a DEL.
     Vanish(u8),
     /// The main plugin has configured the pod, and libcni has cached the result.
-    Wire(u8),
-    /// libcni has cached the result, but no link has the address (yet).
+    Configure(u8),
+    /// libcni has cached the result, but no link has the address yet.
     Cached(u8),
     /// The main plugin has configured all pods with an address.
-    WireAll,
+    ConfigureAll,
     /// Time passes, in seconds.
-    Pass(u16),
+    Wait(u16),
     /// The source lists the addresses whose bits are set.
     Source(u8),
     /// How the source answers from now on.
     Answer(Answer),
     /// A loss of files.
     Lose(Loss),
-    /// Copies of all files are kept.
+    /// Copies all files.
     Keep,
-    /// The same happens to each of these files.
+    /// Changes each of these files in the same way.
     Change(FileSet, Fate),
     /// The original's VERSION takes the lock.
     OriginalsVersion,
     /// The original's ADD of this pod finds no state and starts from nothing.
     OriginalStartsEmpty(u8),
-    /// An ADD to which the file system refuses something.
+    /// An ADD during which the file system refuses an operation.
     FaultyAdd(u8, Fault),
-    /// The same for a DEL.
+    /// A DEL during which the file system refuses an operation.
     FaultyDel(u8, Fault),
     /// A DEL after which the container's namespace, addresses and cache entries stay for a while.
     SlowDel(u8),
-    /// The same, and the container stays until the node restarts.
+    /// A DEL like that of `SlowDel`. The container stays until the node restarts.
     StuckDel(u8),
     /// The runtime replaces the pod's sandbox at its next ADD, and the old one keeps running.
     Retry(u8),
@@ -81,7 +81,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Whether nothing but complete calls of ours changes the state.
+    /// Whether only complete calls of ours change the state in this event.
     pub fn keeps_state_as_it_is(&self) -> bool {
         match self {
             Event::Add(_, who) | Event::Del(_, who) => *who == Who::We,
@@ -89,10 +89,10 @@ impl Event {
             | Event::StuckDel(_)
             | Event::Retry(_)
             | Event::Vanish(_)
-            | Event::Wire(_)
-            | Event::WireAll
+            | Event::Configure(_)
+            | Event::ConfigureAll
             | Event::Cached(_)
-            | Event::Pass(_)
+            | Event::Wait(_)
             | Event::Gc { .. }
             | Event::Reclaim => true,
             _ => false,
@@ -147,9 +147,9 @@ pub(crate) enum Fate {
     Emptied,
     /// The second half is missing.
     Torn,
-    /// The kept copy is put back. A file that was not there then is removed.
+    /// The kept copy is put back. A file that did not exist when the copy was made is removed.
     KeptPutBack,
-    /// The same for the copy of before the last write.
+    /// The copy from before the last write is put back in the same way.
     LastPutBack,
 }
 
@@ -169,7 +169,7 @@ pub(crate) enum Answer {
     Empty,
     /// Interfaces that this node does not have.
     Unmatched,
-    /// Nothing.
+    /// No answer.
     None,
 }
 
@@ -222,9 +222,9 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
         1 => (pod(), kill()).prop_map(|(p, k)| Event::KilledDel(p, k)),
         1 => pod().prop_map(Event::LateDel),
         3 => pod().prop_map(Event::Vanish),
-        2 => Just(Event::WireAll),
+        2 => Just(Event::ConfigureAll),
         1 => pod().prop_map(Event::Cached),
-        3 => prop_oneof![Just(5u16), Just(31), Just(65), Just(905), Just(3700)].prop_map(Event::Pass),
+        3 => prop_oneof![Just(5u16), Just(31), Just(65), Just(905), Just(3700)].prop_map(Event::Wait),
         1 => any::<u8>().prop_map(Event::Source),
         1 => answer.prop_map(Event::Answer),
         2 => loss.prop_map(Event::Lose),

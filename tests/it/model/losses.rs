@@ -13,27 +13,28 @@ use super::node::{Disk, MemoryNode};
 use super::original::LOCK_TEXT;
 use super::world::{Id, World};
 
-/// What was saved in this boot, whatever became of the files.
+/// What was saved in this boot, even if files were lost since.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Truth {
-    /// The state as it was saved last.
+    /// The last saved state.
     pub state: Option<Rc<[u8]>>,
     /// The backup with the record that proves it.
     proof: Option<[Rc<[u8]>; 2]>,
-    /// The number of the last save before the last loss.
+    /// The generation of the last save before the last loss.
     newest: u64,
-    /// Whether an ADD may be refused with a quarantine: neither the state nor the backup with its record survived a loss.
+    /// Whether an ADD may be refused with a quarantine, because neither the state nor the backup with its record
+    /// survived a loss.
     pub may_refuse: bool,
-    /// Whether there was a time without a readable boot ID, in any boot.
+    /// Whether the boot ID was unreadable at any time, in any boot.
     pub was_unreadable: bool,
-    /// Whether that state is one of the original that started from nothing.
+    /// Whether `state` is a state of the original that started from nothing.
     has_started_empty: bool,
-    /// The attachments whose DEL succeeded while the state was lost and the backup proved.
+    /// The attachments that a DEL released while the state was lost and the backup proved.
     pub released: BTreeSet<Id>,
 }
 
 impl Truth {
-    /// A call of ours changed files.
+    /// Records that a call of ours changed files.
     pub fn called(&mut self, before: &Disk, after: &Disk) {
         let get = |disk: &Disk, file| disk.files.get(&file).cloned();
         let state = get(after, StateFile::State);
@@ -50,9 +51,9 @@ impl Truth {
         }
     }
 
-    /// The original saved its state.
+    /// Records that the original saved its state.
     pub fn original_saved(&mut self, before: Option<&Rc<[u8]>>, after: &Disk) {
-        // It may have written over an old copy. Then neither the last state nor its proof is left.
+        // The original may have written over an old copy. Then neither the last state nor its proof is left.
         let is_over_copy = before.is_some() && before != self.state.as_ref();
         self.may_refuse |= is_over_copy;
         let state = after.files.get(&StateFile::State);
@@ -61,13 +62,13 @@ impl Truth {
         self.released.clear();
     }
 
-    /// The original has replaced a lost state by an empty one.
+    /// Records that the original has replaced a lost state by an empty one.
     pub fn started_empty(&mut self) {
         self.has_started_empty = true;
         self.may_refuse = true;
     }
 
-    /// Of the boot before only the state is worth something, if it survived.
+    /// Starts another boot. Only the state of the boot before is still valid, if it survived.
     pub fn reboot(&mut self, after: &Disk) {
         let state = after.files.get(&StateFile::State);
         let state = state.filter(|state| Some(*state) == self.state.as_ref());
@@ -103,7 +104,7 @@ pub(super) fn is_lost_on_disk(state: &State) -> bool {
     state.restored.is_some() || state.condition.lost().is_some()
 }
 
-/// Whether a state has pools or our key. Without both it says no more than one that is missing.
+/// Whether a state has pools or our key. A state without both contains no more information than a missing one.
 fn says_something(text: &[u8]) -> bool {
     let document = Document::parse(text, None, Moment(0));
     document.is_ok_and(|document| document.origin.save().is_some() || !document.is_empty())
@@ -140,13 +141,13 @@ impl World {
                     None => drop(self.disk.files.remove(&StateFile::State)),
                 }
             }
-            // Only our key tells which interface of a container an address is for: "Records of the original (container ID only) match by
-            // container ID" (D8).
+            // Only our key shows which interface of a container an address is for: "Records of the original
+            // (container ID only) match by container ID" (D8).
             Loss::OurKeyRemoved
                 if self.pods.keys().any(|id| id.interface != 0)
                     || self.in_flight.values().any(|add| add.id.interface != 0) => {}
             Loss::OurKeyRemoved => {
-                // A pending quarantine is in our key only.
+                // A pending quarantine is only in our key.
                 let view = self.view();
                 let was_complete =
                     view.condition.lost().is_none() && view.ipam().quarantine.is_none();
@@ -182,7 +183,7 @@ impl World {
             _ => Some(Disk::default()),
         };
         let Some(copy) = copy else { return };
-        // An older backup or lock text that somebody puts back is not promised against.
+        // No promise covers an older backup or lock text that is put back.
         if matches!(fate, Fate::KeptPutBack | Fate::LastPutBack) && files != FileSet::STATE {
             return;
         }
@@ -214,7 +215,7 @@ impl World {
         self.end_loss(before);
     }
 
-    /// Notes the last save before files change.
+    /// Records the generation of the last save before files change.
     pub(super) fn begin_loss(&mut self) {
         self.loss_seen = None;
         self.newest_answer = None;
@@ -223,7 +224,7 @@ impl World {
         self.truth.newest = self.truth.newest.max(saved).max(self.known(&self.disk));
     }
 
-    /// Undoes a loss that the design leaves open. Returns whether it did.
+    /// Undoes a loss that the design does not cover. Returns whether it did.
     pub(super) fn end_loss(&mut self, before: Disk) -> bool {
         if self.is_open() {
             self.disk = before;
@@ -235,12 +236,12 @@ impl World {
         let state = self.disk.files.get(&StateFile::State);
         let has_state =
             state.is_some_and(|text| says_something(text)) && state == self.truth.state.as_ref();
-        // "Of state and backup, the one that is of this boot and whose number is not below the record's is the truth", unless another
-        // program wrote the state last.
+        // "Of state and backup, the one that is of this boot and whose number is not below the record's is the
+        // truth". This does not apply when another program wrote the state last.
         let is_foreign = self.state().is_some_and(|state| !state.origin.is_ours());
         let is_complete = self.truth.is_proved(&self.disk) && !is_foreign;
-        // A state that outlasts a reboot brings numbers above the clock. Where everything was removed after that, the numbers begin again at
-        // the clock, and a copy of the former record is above them.
+        // A state that survives a reboot brings generations above the clock. If everything was removed after that,
+        // generations start again at the clock. A copy of the former record is then above them.
         let saved = self
             .state()
             .and_then(|state| state.origin.number())
@@ -257,12 +258,13 @@ impl World {
         false
     }
 
-    /// Prepares for a lock folder that is removed during a call. Returns whether the design does not leave open what follows.
+    /// Prepares for a lock folder that is removed during a call. Returns whether the design covers the result.
     pub(super) fn may_lose_lock_folder(&mut self) -> bool {
         self.may_change(Disk::remove_lock_folder)
     }
 
-    /// The same for the original, which replaces the text of the lock file.
+    /// Prepares for the original, which replaces the text of the lock file. Returns whether the design covers the
+    /// result.
     pub(super) fn may_lose_record(&mut self) -> bool {
         self.may_change(|disk| disk.lock = LOCK_TEXT.into())
     }
@@ -279,12 +281,12 @@ impl World {
         true
     }
 
-    /// Whether the files are what the design leaves open ("What remains open").
+    /// Whether the files are in a condition that the design does not cover ("What remains open").
     fn is_open(&self) -> bool {
         let state = self.view_of_boot(&self.disk);
         // "everything removed while an ADD is not configured yet"
         if let Some(loss) = state.condition.lost() {
-            return loss.may_be_fresh && self.is_somebody_unseen()
+            return loss.may_be_fresh && self.has_unseen_pod()
                 || self.is_believed_without_boot_id();
         }
         let text = self.disk.files.get(&StateFile::State);
@@ -296,37 +298,39 @@ impl World {
         if self.original_wrote_last && !is_newest {
             return true;
         }
-        // "A boot ID that cannot be read is unknown, never another boot": a copy that was written without one can be of any boot.
+        // "A boot ID that cannot be read is unknown, never another boot": a copy that was written without one may be
+        // from any boot.
         if self.truth.was_unreadable && text.is_some() && !is_newest && state.restored.is_none() {
             return true;
         }
         let saved = self.saved_in_boot(&state);
         let is_known = self.known(&self.disk).max(saved) >= self.truth.newest;
         match state.document.origin.number() {
-            // "everything removed while an ADD is not configured yet": then the original has started from nothing.
-            None => !is_known && self.is_somebody_unseen(),
-            // "state, backup and lock text restored together within one boot": what is left of them is of one earlier moment, or
-            // does not name a later one.
+            // "everything removed while an ADD is not configured yet": here the original has then started from
+            // nothing.
+            None => !is_known && self.has_unseen_pod(),
+            // "state, backup and lock text restored together within one boot": the remaining files are all from one
+            // earlier moment, or name no later one.
             Some(_) => !is_known,
         }
     }
 
-    /// Whether a call that cannot read the boot ID believes a state that is lost.
-    /// "A boot ID that cannot be read is unknown, never another boot."
+    /// Whether a call that cannot read the boot ID accepts a state that is lost. "A boot ID that cannot be read is
+    /// unknown, never another boot."
     pub(super) fn is_believed_without_boot_id(&self) -> bool {
         !self.is_boot_id_readable
             && self.view_of_boot(&self.disk).condition.lost().is_some()
             && self.view().condition.lost().is_none()
     }
 
-    /// The files as a call of this boot finds them.
+    /// The files as a call in this boot reads them.
     fn view_of_boot(&self, disk: &Disk) -> State {
         let files = MemoryNode::new(disk.clone(), self.now(), Evidence::default());
         view(&files, Some(&format!("boot-{}", self.boot))).unwrap()
     }
 
-    /// The number of a state that is known to be of this boot: "Where `IPAM.TimeStamp` is no longer the one we wrote, the original has
-    /// written since: the boot ID is void then".
+    /// The generation of a state that is known to be from this boot: "Where `IPAM.TimeStamp` is no longer the one we
+    /// wrote, the original has written since: the boot ID is void then".
     fn saved_in_boot(&self, state: &State) -> u64 {
         let text = self.disk.text(StateFile::State).unwrap_or_default();
         let text = String::from_utf8_lossy(text);
@@ -340,14 +344,14 @@ impl World {
         origin.number().filter(|_| is_of_boot).unwrap_or(0)
     }
 
-    /// The number of the last save that the record or the backup has.
+    /// The generation of the last save according to the record or the backup.
     fn known(&self, disk: &Disk) -> u64 {
         let mut disk = disk.clone();
         disk.files.remove(&StateFile::State);
         self.view_of_boot(&disk).seen
     }
 
-    /// What tells worlds apart in which the program must know different things.
+    /// The part of a fingerprint that distinguishes worlds in which the program must know different things.
     pub(super) fn truth_fingerprint(&self) -> String {
         let truth = &self.truth;
         let state = self.disk.files.get(&StateFile::State);
@@ -377,16 +381,17 @@ impl World {
         text
     }
 
-    /// Whether no file tells that there ever was a state in this boot, whoever can read its ID.
+    /// Whether no file shows that there was a state in this boot, even to a call that can read the boot ID.
     fn nothing_is_left(&self) -> bool {
         let boot_id = format!("boot-{}", self.boot);
         let state = view(&self.files(), Some(&boot_id)).unwrap();
         state.condition.lost().is_some_and(|loss| loss.may_be_fresh)
     }
 
-    /// Whether neither the kernel nor a list that can be read shows some pod.
-    fn is_somebody_unseen(&self) -> bool {
-        // After another ADD the cache has the address of the ADD before it, until the pod is configured again.
+    /// Whether neither the kernel nor a readable list shows some pod.
+    fn has_unseen_pod(&self) -> bool {
+        // After a repeated ADD, the cache still has the address of the ADD before it until the pod is configured
+        // again.
         let is_listed = |id, addresses: &Vec<IpAddr>| {
             self.blind != Blindness::Cache && self.cache.get(id) == Some(addresses)
         };
@@ -399,8 +404,8 @@ impl World {
         self.state().is_some() && is_lost_on_disk(&self.view())
     }
 
-    /// Whether only libcni's cache shows that addresses were granted.
-    pub(super) fn only_lists_tell(&self) -> bool {
+    /// Whether only libcni's cache shows that addresses were allocated.
+    pub(super) fn only_lists_show_addresses(&self) -> bool {
         self.nothing_is_left() && self.pods.values().all(|pod| !pod.configured)
     }
 

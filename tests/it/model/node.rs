@@ -1,5 +1,5 @@
-//! A node in memory with files, lock and clock, for the plugin's own ADD, DEL and GC. A call can be killed between any two
-//! steps, and other events can happen between them.
+//! A node in memory with files, lock and clock. The plugin's own ADD, DEL and GC run on it. A call can be killed
+//! between any two steps, and other events can happen between them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ pub(crate) struct Kill {
     pub after: u32,
 }
 
-/// What the file system refuses to a call.
+/// The operation that the file system refuses to a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// The backup cannot be written.
@@ -64,7 +64,7 @@ pub(crate) enum Fault {
     RecordNotReadable,
     /// The backup cannot be read.
     BackupNotReadable,
-    /// The state is removed while the call looks at the node.
+    /// The state is removed while the call scans the node.
     StateIsRemovedAtLook,
 }
 
@@ -88,23 +88,24 @@ struct Inner {
     steps: Cell<u32>,
     /// The step after which an event happens.
     interruption: RefCell<Option<(u32, Interruption)>>,
-    /// What others make of the disk until a moment, between a call's last look at the lock file and its rename.
+    /// The disk and the time that other programs leave behind between a call's last check of the lock file and its
+    /// rename.
     meanwhile: RefCell<Option<(Disk, Moment)>>,
-    /// What the source answers, if it does.
+    /// The source's answer, if there is one.
     inventory: Option<Inventory>,
-    /// Since when its answers are implausible.
+    /// When its answers began to be implausible.
     doubtful_since: Option<Moment>,
     /// The network namespace of the call, if it is known.
     netns: RefCell<Option<NetNs>>,
-    /// Whether the call stops for a while after its next look at the node.
+    /// Whether the call stops after its next scan of the node.
     rests: Cell<bool>,
     /// Whether the lock is held.
     is_locked: Cell<bool>,
-    /// What a call has asked for, which it need not ask for again: an answer, and a look with these records.
+    /// The slow operations of the call so far: queries, and scans with their candidates. A call must not repeat one.
     asked: RefCell<Vec<String>>,
 }
 
-/// What a call that is interrupted has done.
+/// The condition of an interrupted call.
 pub(super) struct Suspended {
     is_locked: bool,
     asked: Vec<String>,
@@ -132,13 +133,13 @@ impl MemoryNode {
         }))
     }
 
-    /// Lets the file system refuse something.
+    /// Makes the file system refuse an operation.
     pub fn with_fault(mut self, fault: Option<Fault>) -> MemoryNode {
         Rc::get_mut(&mut self.0).unwrap().fault = fault;
         self
     }
 
-    /// Lets the source answer this, after implausible answers since a moment.
+    /// Makes the source return this answer. Its answers have been implausible since the given moment.
     pub fn with_source(
         mut self,
         inventory: Option<Inventory>,
@@ -149,13 +150,13 @@ impl MemoryNode {
         self
     }
 
-    /// Begins a call for this network namespace. If it rests, it stops for a while after its next look at the node.
+    /// Begins a call for this network namespace. With `rests`, the call stops after its next scan of the node.
     pub fn begin(&self, netns: NetNs, rests: bool) {
         *self.0.netns.borrow_mut() = Some(netns);
         self.0.rests.set(rests);
     }
 
-    /// Suspends a call, for another one.
+    /// Suspends a call, so that another one can run.
     pub fn suspend(&self) -> Suspended {
         Suspended {
             is_locked: self.0.is_locked.take(),
@@ -163,29 +164,30 @@ impl MemoryNode {
         }
     }
 
-    /// Goes on with a call.
+    /// Continues a call.
     pub fn resume(&self, call: Suspended) {
         self.0.is_locked.set(call.is_locked);
         *self.0.asked.borrow_mut() = call.asked;
     }
 
-    /// Checks that a call does not hold the lock while it asks for something that takes time, and asks for it once.
+    /// Checks that a call does not hold the lock during an operation that takes time, and does not repeat the
+    /// operation.
     fn ask(&self, what: String) {
         assert!(
             !self.0.is_locked.get(),
-            "the lock on the state is held over {what}"
+            "the lock on the state is held during {what}"
         );
         let mut asked = self.0.asked.borrow_mut();
         assert!(!asked.contains(&what), "a call asks twice for {what}");
         asked.push(what);
     }
 
-    /// Replaces the disk and the time between the next look at the lock file and the rename after it.
+    /// Replaces the disk and the time between the next check of the lock file and the rename after it.
     pub fn stop_before_rename(&self, disk: Disk, now: Moment) {
         *self.0.meanwhile.borrow_mut() = Some((disk, now));
     }
 
-    /// Refuses to create or fill a file. The temporary file of a replacement is always new.
+    /// Refuses to create or write a file. A replacement always creates a new temporary file.
     fn refuse(&self, file: StateFile, is_new: bool) -> io::Result<()> {
         match self.0.fault {
             Some(Fault::NoSpaceForBackup) if file == StateFile::Backup => {
@@ -267,7 +269,7 @@ impl fmt::Debug for MemoryNode {
 #[derive(Debug)]
 struct MemoryLock<'n> {
     node: &'n MemoryNode,
-    /// Which of the lock files is locked.
+    /// The number of the lock file that is locked.
     file: u32,
 }
 
@@ -363,7 +365,7 @@ impl Files for MemoryNode {
         if !lock.is_current() {
             return Err(refused("the lock was lost"));
         }
-        // As with the state, nothing happens between the check of the lock and the replacement.
+        // As with the state, no event happens between the check of the lock and the replacement.
         let interruption = self.0.interruption.take();
         let written = self.write(|disk| disk.put(StateFile::Backup, text));
         *self.0.interruption.borrow_mut() = interruption;
@@ -377,8 +379,8 @@ impl Files for MemoryNode {
         _: Option<&str>,
     ) -> Result<(), StoreError> {
         let path = self.path(StateFile::State);
-        // Random events do not happen between the check of the lock and the rename: what can happen in that moment is a limitation that
-        // `.github/BEHAVIOR.md` names.
+        // Random events do not happen between the check of the lock and the rename. `.github/BEHAVIOR.md` names that
+        // moment as a limitation.
         if !lock.is_current() {
             return Err(StoreError::lost_lock(&path));
         }
@@ -439,7 +441,7 @@ impl Node for MemoryNode {
             doubtful_since: self.0.doubtful_since,
             ..Attempts::default()
         };
-        // No other call on the node asks the source.
+        // No other call on the node queries the source.
         Ok(Some(Turn::of_trial(found, "", boot_id, self.now())))
     }
 
@@ -456,7 +458,7 @@ impl Node for MemoryNode {
 
     fn evidence(&self, candidates: &[Candidate], _: &Progress) -> Evidence {
         let addresses: Vec<IpAddr> = candidates.iter().map(|c| c.key).collect();
-        self.ask(format!("a look with {addresses:?} at {:?}", self.now()));
+        self.ask(format!("a scan with {addresses:?} at {:?}", self.now()));
         if self.0.rests.get() {
             self.0.is_dead.set(true);
         }

@@ -15,7 +15,7 @@ use super::world::{Id, Pod, SUBNET, World};
 /// The text of the lock file after the original took the lock: its process ID.
 pub(crate) const LOCK_TEXT: &[u8] = b"4711";
 
-/// What the original starts from when there is no state.
+/// The state from which the original starts when there is none.
 pub(crate) fn empty_state() -> Value {
     let pool = json!({
         "Id": SUBNET, "IfName": "eth0", "Subnet": { "IP": "10.224.0.0", "Mask": "//8AAA==" }, "Gateway": "10.224.0.1",
@@ -25,7 +25,7 @@ pub(crate) fn empty_state() -> Value {
     json!({ "IPAM": { "Version": "v1.4.59", "TimeStamp": "", "AddressSpaces": { "local": space } } })
 }
 
-/// The records of the pool, if the state has it.
+/// The records of the pool, if the state has the pool.
 pub(crate) fn records(state: &mut Value) -> Option<&mut Map<String, Value>> {
     let pool = &mut state["IPAM"]["AddressSpaces"]["local"]["Pools"][SUBNET];
     pool["Addresses"].as_object_mut()
@@ -59,15 +59,15 @@ pub(crate) fn release(records: &mut Map<String, Value>, container_id: &str) {
 }
 
 impl World {
-    /// The original trusts the whole file. A state that it cannot read stops it.
+    /// The state as the original reads it. The original trusts the whole file. If it cannot read the file, it fails.
     fn originals_state(&self) -> Option<Value> {
         serde_json::from_slice(self.disk.text(StateFile::State)?)
             .ok()
             .filter(|v: &Value| v["IPAM"].is_object())
     }
 
-    /// Whether the original's view is correct: it does not know boots, quarantines or old copies. "what the original does alone, such as
-    /// starting empty on a lost state" (P1).
+    /// Whether the original's view is correct. The original does not know boots, quarantines or old copies. Promise
+    /// P1 excludes "what the original does alone, such as starting empty on a lost state".
     fn original_can_be_trusted(&self) -> bool {
         let (Some(value), Some(state)) = (self.originals_state(), self.state()) else {
             return false;
@@ -82,7 +82,7 @@ impl World {
                 .all(|pod| pod.addresses.iter().all(|a| known.contains(a)))
     }
 
-    /// The original replaces our process ID and mark with its own process ID.
+    /// Writes the state as the original does. The original replaces our process ID and mark with its own process ID.
     fn originals_write(&mut self, mut value: Value) {
         self.original_wrote_last = true;
         self.has_original = true;
@@ -98,13 +98,13 @@ impl World {
             .original_saved(self.old_state.as_ref(), &self.disk);
     }
 
-    /// The listed addresses of the subnet that this original knows.
+    /// The listed addresses of the only subnet that the original has here.
     fn listed_in_subnet(&self) -> impl Iterator<Item = &IpAddr> + Clone {
         let subnet: IpNet = SUBNET.parse().unwrap();
         self.listed.iter().filter(move |a| subnet.contains(*a))
     }
 
-    /// The original's VERSION takes the lock: the text of the lock file becomes its process ID.
+    /// The original's VERSION takes the lock. The text of the lock file becomes its process ID.
     pub(super) fn originals_version(&mut self) {
         self.begin_loss();
         self.last_copy = Some(self.disk.clone());
@@ -113,8 +113,9 @@ impl World {
         self.end_loss(before);
     }
 
-    /// The original's ADD without a state: it starts from nothing. It may give a pod an address that another one has, which is not this
-    /// program's doing ("what the original does alone, such as starting empty on a lost state"). So it takes one that nobody has.
+    /// The original's ADD without a state. The original starts from nothing, and may allocate an address that another
+    /// pod has. This program cannot prevent that ("what the original does alone, such as starting empty on a lost
+    /// state"). So the model picks an address that no pod has.
     pub(super) fn original_starts_empty(&mut self, pod: u8) {
         if self
             .disk
@@ -171,13 +172,15 @@ impl World {
         }
     }
 
-    /// The original's ADD with subnet: its own record by container ID, else any free one (contract section 11).
+    /// The original's ADD with a subnet. It uses its own record by container ID, else any free one (contract section
+    /// 11).
     pub(super) fn originals_add(&mut self, pod: u8) {
         if !self.original_can_be_trusted() {
             return;
         }
         let id = self.start(pod);
-        // Calls of a container are sequential, and "Records of the original (container ID only) match by container ID" (D8).
+        // Calls of a container are sequential, and "Records of the original (container ID only) match by container
+        // ID" (D8).
         if self
             .in_flight
             .values()
@@ -193,7 +196,7 @@ impl World {
         {
             return;
         }
-        // For the same reason it would take the address of an interface that it does not know, whose ADD was killed.
+        // For the same reason, the original would take the address of another interface after a killed ADD.
         let state = self.state().unwrap_or_default();
         let mut ours = state.ipam().pools().flat_map(|(_, _, pool)| &pool.records);
         let is_of_another = |held: &Held| {
@@ -218,12 +221,12 @@ impl World {
             .filter(|(_, r)| r["InUse"] == false && r["ID"] == "")
             .map(|(a, _)| a.clone())
             .collect();
-        self.dice = self
-            .dice
+        self.random = self
+            .random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         let pick = own.or_else(|| {
-            free.get((self.dice >> 33) as usize % free.len().max(1))
+            free.get((self.random >> 33) as usize % free.len().max(1))
                 .cloned()
         });
         if let Some(key) = pick {
@@ -232,7 +235,7 @@ impl World {
             for (other, theirs) in &self.pods {
                 assert!(
                     *other == id || !theirs.addresses.contains(&address),
-                    "the records told the original that {address} of {other:?} is free"
+                    "the records show the original that {address} of {other:?} is free"
                 );
             }
             let (since, configured) = (
@@ -253,7 +256,7 @@ impl World {
         self.originals_write(value);
     }
 
-    /// The original's DEL. It releases the address of whichever interface of the container has the first record (D8).
+    /// The original's DEL. It releases the first record of the container, whichever interface has the address (D8).
     pub(super) fn originals_del(&mut self, id: Id) {
         if id.interface != 0
             || self.rules.second_interface.is_some()

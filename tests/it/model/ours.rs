@@ -25,7 +25,7 @@ use super::losses::is_lost_on_disk;
 use super::node::{Fault, Kill, MemoryNode};
 use super::world::{Id, InFlight, Pod, SUBNET, User, World};
 
-/// The runtime's call for an attachment. Cached, because parsing it takes as long as deciding it.
+/// The runtime's call for an attachment. Cached, because parsing a call takes as long as deciding it.
 fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
     type Calls = BTreeMap<(&'static str, Id, bool), Rc<Call>>;
     thread_local! {
@@ -62,12 +62,12 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
 /// The outcome of an ADD.
 enum Outcome {
     Granted(Vec<Grant>),
-    /// It looked at the node and goes on later.
+    /// The ADD has scanned the node, and continues later.
     Looked(Rc<Look>),
     Failed(Failure),
 }
 
-/// Runs an ADD on a node. With `may_rest` it returns as soon as it has looked at the node.
+/// Runs an ADD on a node. With `may_rest`, it returns after the scan of the node.
 fn allocate(world: &World, node: &MemoryNode, add: &mut InFlight, may_rest: bool) -> Outcome {
     let context = world.context(node);
     let mut call = call("ADD", add.id, world.is_dual());
@@ -114,7 +114,7 @@ fn listed(answer: &FreshAnswer) -> impl Iterator<Item = IpAddr> {
     pools.flat_map(|pool| &pool.addresses).copied()
 }
 
-/// What an ADD knows that has asked the source.
+/// The knowledge of an ADD that has queried the source.
 fn known(add: &InFlight) -> Known<'static> {
     let answer = add.answer.clone().ok_or_else(|| "no answer".to_owned());
     Known {
@@ -137,7 +137,7 @@ fn is_exhausted(failure: &Failure) -> bool {
     matches!(refusal, Refusal::Exhausted { .. })
 }
 
-fn told(failure: &Failure) -> String {
+fn message_of(failure: &Failure) -> String {
     failure.to_cni("azure-vnet-ipam").msg
 }
 
@@ -155,7 +155,7 @@ impl World {
         self.node().with_fault(fault)
     }
 
-    /// What the source answers now.
+    /// Queries the source now.
     fn ask(&self) -> Option<FreshAnswer> {
         let matched = MatchedListing {
             inventory: self.inventory()?,
@@ -165,8 +165,8 @@ impl World {
         Some(FreshAnswer::new(matched, now, now, self.doubtful_since))
     }
 
-    /// Starts an ADD, which may ask for a particular address.
-    pub(crate) fn unchecked_asking(&self, id: Id, named: Option<&str>) -> InFlight {
+    /// Starts an ADD, which may request a particular address.
+    pub(crate) fn unchecked_start_add(&self, id: Id, named: Option<&str>) -> InFlight {
         InFlight {
             id,
             began: self.now(),
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Runs an ADD without the checks of the model until it has looked at the node.
+    /// Runs an ADD without the checks of the model, until it has scanned the node.
     pub(crate) fn unchecked_look(&mut self, add: &mut InFlight) {
         let node = self.node();
         if let Outcome::Looked(look) = self.run(&node, add, true) {
@@ -186,8 +186,8 @@ impl World {
         self.take_over(&node);
     }
 
-    /// Runs an ADD without the checks of the model. Returns the address. It stops right before it replaces the state of the world `before`,
-    /// if there is one, and goes on in this world.
+    /// Runs an ADD without the checks of the model. Returns the address. With a world `before`, the ADD runs there,
+    /// stops right before it replaces the state, and then continues in this world.
     pub(crate) fn unchecked_add(
         &mut self,
         mut add: InFlight,
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// Runs a DEL without the checks of the model, and may name the address as `ipAddress`.
+    /// Runs a DEL without the checks of the model. It may name the address as `ipAddress`.
     pub(crate) fn unchecked_del(
         &mut self,
         id: Id,
@@ -229,12 +229,12 @@ impl World {
 
     /// Runs a GC without the checks of the model.
     pub(crate) fn unchecked_gc(&mut self, valid: impl Iterator<Item = Id>) -> Result<(), Failure> {
-        let nobody = Id {
+        let unknown = Id {
             container: 0,
             interface: 0,
             user: User::Pod(0),
         };
-        let mut call = Call::clone(&call("DEL", nobody, self.is_dual()));
+        let mut call = Call::clone(&call("DEL", unknown, self.is_dual()));
         call.valid = valid.map(|id| (id.container_id(), id.if_name())).collect();
         let node = self.node();
         let context = self.context(&node);
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// Applies the changes of calls to the files.
+    /// Copies the changes of a call to the files of this world.
     fn take_over(&mut self, node: &MemoryNode) {
         let disk = node.disk();
         let (new, old) = (
@@ -264,18 +264,18 @@ impl World {
         self.disk = disk;
     }
 
-    /// Whether nothing shows for which interface of a container the original granted an address.
-    /// "Records of the original (container ID only) match by container ID" (D8).
+    /// Whether no evidence shows to which interface of a container the original allocated an address. "Records of the
+    /// original (container ID only) match by container ID" (D8).
     fn is_ambiguous(&self, id: Id) -> bool {
         let state = self.state().unwrap_or_default();
         let call = call("ADD", id, self.is_dual());
         let first = Id { interface: 0, ..id };
-        let is_told = self.blind != Blindness::Cache && self.cache.contains_key(&first);
-        id.interface != 0 && !is_told && state.ipam().lacks_interface(&call.attachment)
+        let is_cached = self.blind != Blindness::Cache && self.cache.contains_key(&first);
+        id.interface != 0 && !is_cached && state.ipam().lacks_interface(&call.attachment)
     }
 
     /// Starts an ADD, if the runtime would call it.
-    fn asking(&mut self, pod: u8) -> Option<InFlight> {
+    fn start_add(&mut self, pod: u8) -> Option<InFlight> {
         // Calls of an attachment are sequential.
         if self.in_flight.contains_key(&pod) {
             return None;
@@ -283,19 +283,19 @@ impl World {
         let id = self.start(pod);
         if id.interface != 0 {
             // A runtime creates the interfaces of a container one after another.
-            self.wire_one(pod - 1);
+            self.configure(pod - 1);
         }
         if self.is_ambiguous(id) {
             return None;
         }
         // A killed ADD may hold an address again.
         self.truth.released.remove(&id);
-        Some(self.unchecked_asking(id, None))
+        Some(self.unchecked_start_add(id, None))
     }
 
     /// Runs a complete ADD of ours.
     pub(super) fn add(&mut self, pod: u8) {
-        let Some(mut add) = self.asking(pod) else {
+        let Some(mut add) = self.start_add(pod) else {
             return;
         };
         let node = self.node();
@@ -318,7 +318,7 @@ impl World {
         outcome
     }
 
-    /// Notes since when answers are implausible.
+    /// Records when answers began to be implausible.
     fn note_doubt(&mut self, add: &InFlight) {
         if let Some(answer) = &add.answer {
             self.doubtful_since = answer.doubtful_since;
@@ -338,8 +338,8 @@ impl World {
         self.end_agents_namespace();
     }
 
-    /// Records the answer that an ADD merged, unless a newer one is merged already, which the original may
-    /// have left there, or a boot that cannot be told from this one. An answer without addresses may be deferred.
+    /// Records the answer that an ADD merged. A newer answer may be merged already: the original may have left it
+    /// there, or a boot that cannot be distinguished from this one. An answer without addresses may be deferred.
     fn note_answer(&mut self, add: &InFlight) {
         let merged = self.state().and_then(|state| Some(state.refreshed?.at));
         let answer = add.answer.as_ref();
@@ -359,7 +359,7 @@ impl World {
         self.go_on(pod);
         if self.in_flight.contains_key(&pod) {
             self.step(meanwhile);
-            // The pod may be gone meanwhile.
+            // The event may have ended the pod.
             let add = self.in_flight.remove(&pod);
             if let Some(mut add) = add.filter(|add| !self.is_ambiguous(add.id)) {
                 let node = self.node();
@@ -370,10 +370,12 @@ impl World {
         }
     }
 
-    /// The runtime's calls for an attachment are sequential.
+    /// Calls of a runtime for an attachment are sequential.
     pub(super) fn begin(&mut self, pod: u8) {
         if !self.in_flight.contains_key(&pod) {
-            let Some(add) = self.asking(pod) else { return };
+            let Some(add) = self.start_add(pod) else {
+                return;
+            };
             self.note_doubt(&add);
             let has_asked = true;
             self.in_flight.insert(pod, InFlight { has_asked, ..add });
@@ -400,7 +402,7 @@ impl World {
 
     /// Runs an ADD that cannot print its result.
     pub(super) fn lost_add(&mut self, pod: u8) {
-        let Some(mut add) = self.asking(pod) else {
+        let Some(mut add) = self.start_add(pod) else {
             return;
         };
         let node = self.node();
@@ -416,15 +418,16 @@ impl World {
         }
     }
 
-    /// Runs an ADD to which the file system refuses something. It may fail, but what it grants is granted.
+    /// Runs an ADD during which the file system refuses an operation. The ADD may fail, but an address that it
+    /// returns must be held.
     pub(super) fn faulty_add(&mut self, pod: u8, fault: Fault) {
-        let Some(mut add) = self.asking(pod) else {
+        let Some(mut add) = self.start_add(pod) else {
             return;
         };
         let node = self.node_with(Some(fault));
         let outcome = self.run_whole(&node, &mut add);
         match outcome {
-            // A refusal may not have been saved.
+            // The refusal may not have been saved.
             Outcome::Failed(failure)
                 if !matches!(failure, Failure::Refused { .. }) || is_exhausted(&failure) =>
             {
@@ -434,7 +437,7 @@ impl World {
         }
     }
 
-    /// Runs a DEL to which the file system refuses something.
+    /// Runs a DEL during which the file system refuses an operation.
     pub(super) fn faulty_del(&mut self, pod: u8, fault: Fault) {
         self.end(pod);
         let id = self.named(pod);
@@ -444,7 +447,7 @@ impl World {
         self.cache.remove(&id);
     }
 
-    /// Runs a DEL whose container is there for so many seconds longer.
+    /// Runs a DEL. The container still exists for this many seconds.
     pub(super) fn slow_del(&mut self, pod: u8, seconds: u64) {
         let id = self.named(pod);
         let was_whole = self.is_whole();
@@ -453,7 +456,7 @@ impl World {
         let in_loss = self.truth.released.clone();
         self.release(id, None);
         (self.released, self.truth.released) = (released, in_loss);
-        // Without numbers of namespaces, nothing tells for long that it is the same.
+        // Without namespace cookies, the plugin cannot be sure for long that the namespace is the same.
         if was_whole && self.is_whole() && self.rules.has_cookies {
             let configured = self.strangers.configured.get(&id).into_iter().flatten();
             let held = self.held();
@@ -462,9 +465,9 @@ impl World {
         }
     }
 
-    /// The runtime learns nothing of what a killed ADD did.
+    /// Runs an ADD that is killed. The runtime gets no result.
     pub(super) fn killed_add(&mut self, pod: u8, kill: Kill) {
-        let Some(mut add) = self.asking(pod) else {
+        let Some(mut add) = self.start_add(pod) else {
             return;
         };
         let node = self.node();
@@ -474,12 +477,12 @@ impl World {
         self.newest_answer = None;
     }
 
-    /// The runtime learns nothing about a killed call.
+    /// Runs an ADD that is raced, and may be killed. The runtime gets no result of a killed call.
     pub(super) fn raced_add(&mut self, pod: u8, other: u8, step: u32, kill: Option<u32>) {
         if !self.may_lose_lock_folder() {
             return;
         }
-        let (Some(mut add), Some(theirs)) = (self.asking(pod), self.asking(other)) else {
+        let (Some(mut add), Some(theirs)) = (self.start_add(pod), self.start_add(other)) else {
             return;
         };
         // Calls of a container are sequential.
@@ -500,11 +503,11 @@ impl World {
         }
     }
 
-    /// Checks one of two racing calls. The other call may have freed what an ADD found held.
+    /// Checks one of two racing calls. The other call may have freed an address that an ADD found held.
     fn raced(&mut self, add: InFlight, outcome: Option<Outcome>) {
         match outcome {
             Some(Outcome::Failed(failure)) if is_exhausted(&failure) => {}
-            // The runtime asks again.
+            // The runtime repeats the call.
             Some(Outcome::Failed(Failure::Lock(LockError::Removed { .. }))) => {
                 self.newest_answer = None;
             }
@@ -513,7 +516,7 @@ impl World {
         }
     }
 
-    /// Removes the lock folder after some steps of a call, then runs another ADD. Kills the call after the given number of
+    /// Removes the lock folder after some steps of a call, then runs another ADD. Kills the call after this many
     /// further changes.
     fn race(
         &self,
@@ -522,20 +525,20 @@ impl World {
         step: u32,
         kill: Option<u32>,
     ) -> Rc<RefCell<Option<Outcome>>> {
-        let came_to = Rc::new(RefCell::default());
-        let (told, world) = (Rc::clone(&came_to), self.clone());
+        let outcome = Rc::new(RefCell::default());
+        let (slot, world) = (Rc::clone(&outcome), self.clone());
         let raced = move |node: &MemoryNode| {
             node.change(|disk| disk.remove_lock_folder());
             let suspended = node.suspend();
-            let outcome = allocate(&world, node, &mut theirs, false);
+            let result = allocate(&world, node, &mut theirs, false);
             node.resume(suspended);
-            *told.borrow_mut() = Some(outcome);
+            *slot.borrow_mut() = Some(result);
             if let Some(changes) = kill {
                 node.kill_after(changes);
             }
         };
         node.interrupt(step, Box::new(raced));
-        came_to
+        outcome
     }
 
     fn granted(&mut self, id: Id, grants: &[Grant]) {
@@ -545,10 +548,10 @@ impl World {
             let both = theirs.addresses.iter().find(|a| addresses.contains(a));
             assert!(
                 *other == id || both.is_none(),
-                "{both:?} of {other:?} is given to {id:?}"
+                "{both:?} of {other:?} is allocated to {id:?}"
             );
         }
-        // A repeated ADD gets its address again while the state has it.
+        // A repeated ADD gets the same address again while the state has it.
         let is_new = |grant: &Grant| matches!(grant.kind, GrantKind::New(_));
         for address in grants
             .iter()
@@ -558,7 +561,7 @@ impl World {
             let last = self.withheld.get(&address);
             assert!(
                 last.is_none_or(|last| last.container == id.container),
-                "{address} is given to {id:?}, and the sandbox of {last:?} still has it"
+                "{address} is allocated to {id:?}, and the sandbox of {last:?} still has it"
             );
         }
         if let Some((_, listed)) = &self.newest_answer {
@@ -580,7 +583,7 @@ impl World {
 
     fn failed(&self, failure: &Failure, add: &InFlight) {
         let Failure::Refused { refusal, .. } = failure else {
-            panic!("{}", told(failure));
+            panic!("{}", message_of(failure));
         };
         match refusal {
             Refusal::Exhausted { pools, .. } => {
@@ -595,7 +598,7 @@ impl World {
                 };
                 assert!(free.all(still_has), "something is free");
             }
-            // A pool that is listed without addresses is dropped with its last address.
+            // A pool that is listed without addresses is dropped when its last address is released.
             Refusal::NoPools { family, .. } | Refusal::NoPoolOfFamily { family, .. } => {
                 let of_family = |answer: &FreshAnswer| {
                     listed(answer)
@@ -640,15 +643,16 @@ impl World {
 
     fn release(&mut self, id: Id, kill: Option<Kill>) {
         let (node, was_lost) = (self.node(), is_lost_on_disk(&self.view()));
-        // "a released address that the kernel shows is free only in the namespace of the holder that released it": that of an original's
-        // record is not known.
+        // "a released address that the kernel shows is free only in the namespace of the holder that released it". A
+        // record of the original has no namespace.
         let view = self.view();
         let is_with_namespace = view.ipam().pools().all(|(_, _, pool)| {
             let held = pool.records.iter().filter_map(|record| record.held());
             let mut theirs = held.filter(|h| h.holder.is_container(&id.container_id()));
             theirs.all(|held| held.holder.netns.is_some())
         });
-        // "Otherwise everything that evidence names is held, and 30 s of quarantine pass": until then a holder may be missing.
+        // "Otherwise everything that evidence names is held, and 30 s of quarantine pass". Until then a holder may be
+        // missing.
         let is_known = view.ipam().quarantine.is_none();
         let is_restorable = view.restored.is_some() && is_with_namespace && is_known;
         node.kill(kill);
@@ -656,7 +660,7 @@ impl World {
         let context = self.context(&node);
         let released = release_all(&call, &context);
         if let Err(failure) = released {
-            assert!(node.is_dead(), "{}", told(&failure));
+            assert!(node.is_dead(), "{}", message_of(&failure));
         } else {
             self.released.insert(id);
             if is_restorable {
@@ -664,7 +668,7 @@ impl World {
             }
         }
         self.take_over(&node);
-        // The state that it writes must not look like an old copy.
+        // The state that the DEL writes must not look like an old copy.
         assert!(
             was_lost || !self.is_old_copy(),
             "a DEL has made the state look lost"
@@ -691,7 +695,7 @@ impl World {
         let is_repeated = match released {
             Ok(()) => false,
             Err(Failure::Lock(LockError::Removed { .. })) => true,
-            Err(failure) => panic!("{}", told(&failure)),
+            Err(failure) => panic!("{}", message_of(&failure)),
         };
         let raced = raced.take();
         self.take_over(&node);
@@ -723,9 +727,9 @@ impl World {
         let valid: Vec<Id> = valid.collect();
         let before = self.found_held();
         if let Err(failure) = self.unchecked_gc(valid.into_iter()) {
-            panic!("{}", told(&failure));
+            panic!("{}", message_of(&failure));
         }
-        // The address of a pod that the runtime knows stays held, whatever the record says.
+        // The address of a pod that the runtime knows stays held, even if the record names another holder.
         let held = self.found_held();
         let known = self.pods.iter().filter(|(id, _)| Some(**id) != forgotten);
         for address in known.flat_map(|(_, pod)| &pod.addresses) {
@@ -736,7 +740,7 @@ impl World {
         }
     }
 
-    /// Runs what `reclaim --yes` does.
+    /// Runs the steps of `reclaim --yes`.
     pub(super) fn reclaim(&mut self) {
         let state = self.view();
         if state.condition.lost().is_some() || state.is_empty() {

@@ -1,4 +1,4 @@
-//! The invariants of the node: always, and at the end of a history.
+//! The invariants of the node. Some hold always, others at the end of a history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ impl World {
     pub(super) fn check(&mut self) {
         let is_whole = self.is_whole();
         self.truth.may_refuse &= !is_whole;
-        // "A boot ID that cannot be read is unknown, never another boot": files of another boot may then look newer,
-        // and so may later those that were written without it.
+        // "A boot ID that cannot be read is unknown, never another boot". So files of another boot may look newer
+        // now, and files that are written without a boot ID may look newer later.
         self.truth.was_unreadable |= !self.is_boot_id_readable;
         self.truth.may_refuse |= self.truth.was_unreadable;
         let mut holders: BTreeMap<IpAddr, Id> = BTreeMap::new();
@@ -27,8 +27,9 @@ impl World {
             return;
         };
         assert_eq!(state.ipam().check(), []);
-        // A state that is whole and of this boot knows of every pod, but for addresses that were not listed since the state was lost.
-        // When they are listed again, they are new, and looked for before any is given.
+        // A complete state of this boot has the addresses of every pod. Addresses that were not listed since a loss
+        // of the state are an exception. They are new when they are listed again, and the node is scanned before any
+        // of them is allocated.
         if is_whole {
             let held = self.held();
             let in_a_pool = |address: &IpAddr| {
@@ -65,7 +66,7 @@ impl World {
         self.nothing_leaks();
     }
 
-    /// Checks that hours later, with a complete scan, every address without live pod is free.
+    /// Checks that hours later, after a complete scan, every address without a live pod is free.
     pub(super) fn nothing_leaks(&mut self) {
         const NEWCOMERS: std::ops::Range<u8> = 100..140;
         self.blind = Blindness::No;
@@ -74,8 +75,8 @@ impl World {
         self.listed = listed(&self.rules, u8::MAX);
         self.advance_time(60);
         self.end_teardowns(u64::MAX);
-        // The network namespace of a pod of the original looks like a dead one of ours with the same inode, as long as it lives,
-        // if the kernel has no other number for it or the original has written since another boot.
+        // A pod of the original may look like a dead pod of ours with the same inode while it lives. This happens
+        // when the kernel has no cookie for the network namespace, or the original has written since another boot.
         if !self.rules.has_cookies || self.has_original {
             self.pods.clear();
         }
@@ -97,7 +98,7 @@ impl World {
                 }
             }
         }
-        // An attachment whose state was lost meanwhile may have two addresses, which its DEL frees.
+        // After a lost state, an attachment may have two addresses. Its DEL frees both.
         let live: BTreeSet<String> = self.pods.keys().map(|id| id.container_id()).collect();
         let theirs: BTreeSet<IpAddr> = self
             .pods
@@ -110,7 +111,7 @@ impl World {
             .pools()
             .flat_map(|(_, _, pool)| &pool.records)
             .filter(|r| self.listed.contains(&r.address()))
-            // Nobody can use the IPv4 address without an IPv6 counterpart.
+            // Without an IPv6 counterpart, an IPv4 address cannot be used.
             .filter(|r| r.held().is_some() || !self.is_dual() || r.address().is_ipv6());
         for record in records {
             let holder = record

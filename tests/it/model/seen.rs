@@ -1,4 +1,4 @@
-//! What calls see of the node: its state, the evidence, and the source's answer.
+//! The view that calls have of the node: its state, the evidence, and the source's answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ use super::world::{Id, World};
 
 const SUBNET_V6: &str = "fd00::/120";
 
-/// What the node shows that does not follow from the live attachments: those that were released but are still configured, or were
-/// granted by somebody else.
+/// What the node shows beyond the live attachments: addresses that were released but are still configured, and
+/// addresses that another program allocated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Strangers {
     /// Addresses that the kernel shows in the network namespaces of these containers.
@@ -37,13 +37,13 @@ impl World {
         MemoryNode::new(self.disk.clone(), self.now(), Evidence::default())
     }
 
-    /// The state file, if it is one.
+    /// The state file, if it exists and can be parsed.
     pub(super) fn state(&self) -> Option<Box<Document>> {
         let text = self.disk.text(StateFile::State).filter(|t| !t.is_empty())?;
         Document::parse(text, self.boot_id().as_deref(), self.now()).ok()
     }
 
-    /// The state as the plugin finds it, with all that stands beside it.
+    /// The state as the plugin opens it, with backup and record.
     pub(super) fn view(&self) -> State {
         view(&self.files(), self.boot_id().as_deref()).unwrap()
     }
@@ -157,7 +157,7 @@ impl World {
         let mut pools: Vec<_> = families.map(|family| pool(subnet(family))).collect();
         let mut others: Vec<_> = others.iter().map(|subnet| pool(subnet)).collect();
         others.retain(|other| !other.addresses.is_empty());
-        // A subnet can also be omitted.
+        // The source can also omit a subnet without addresses.
         if !others.is_empty() && pools.iter().all(|p| p.addresses.is_empty()) {
             pools.clear();
         }
@@ -176,8 +176,8 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// The addresses that the plugin finds held: not those of an old copy, but those of the backup
-    /// that replaces it.
+    /// The addresses that the plugin finds held. If the state is an old copy, they are those of the backup that
+    /// replaces it.
     pub(super) fn found_held(&self) -> BTreeSet<IpAddr> {
         held_in(self.view().ipam())
     }

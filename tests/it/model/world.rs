@@ -1,4 +1,4 @@
-//! The world: what exists on the node, and what files remember.
+//! The world: what exists on the node, and what its files contain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,17 +15,18 @@ use super::seen::Strangers;
 pub(crate) use crate::harness::SUBNET;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
-/// What is left of every moment when it is divided by a tenth of a second. It tells moments from generations, which are of the same clock.
+/// The remainder of every moment when it is divided by a tenth of a second. It distinguishes moments from
+/// generations, which use the same clock.
 pub(super) const MARK: u64 = 7;
-/// The main plugin configures a pod within this time; the quarantine is longer.
-const WIRING: u64 = 25;
+/// The main plugin configures a pod within this time. The quarantine is longer.
+const CONFIGURATION_TIME: u64 = 25;
 
 /// A slow teardown takes this many seconds. It outlasts the cooldown of 30 s.
 const TEARDOWN: u64 = 35;
 /// A sandbox that cannot be removed stays longer than any history.
 const STUCK: u64 = 1_000_000;
 
-/// An attachment: the numbers of its container and its interface, and who it belongs to.
+/// An attachment: the numbers of its container and its interface, and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id {
     pub container: u32,
@@ -91,19 +92,19 @@ pub(crate) struct Container {
 pub(crate) struct InFlight {
     pub id: Id,
     pub began: Moment,
-    /// What the source answers it, if it does.
+    /// The source's answer to the ADD, if there is one.
     pub answer: Option<FreshAnswer>,
-    /// Whether it has that answer already.
+    /// Whether the ADD has received the answer.
     pub has_asked: bool,
     pub look: Option<Rc<Look>>,
-    /// The address that it asks for, if it asks for a particular one.
+    /// The address that the ADD requests, if it requests a particular one.
     pub named: Option<String>,
 }
 
 /// The rules of a history, which do not change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// The families of which every attachment gets an address.
+    /// The families of the addresses of every attachment.
     pub families: &'static [Family],
     /// The maximum number of addresses that the source lists.
     pub addresses: u8,
@@ -111,15 +112,15 @@ pub(crate) struct Rules {
     pub second_interface: Option<u8>,
     /// The pod that is an agent: its network namespace exists only during its ADD.
     pub agent: Option<u8>,
-    /// Whether the kernel has a number of its own for network namespaces.
+    /// Whether the kernel has cookies for network namespaces.
     pub has_cookies: bool,
-    /// Whether the kernel shows the addresses of pods, and not only libcni's cache, as of a virtual machine.
+    /// Whether the kernel shows the addresses of pods. For a virtual machine, only libcni's cache shows them.
     pub kernel_shows_addresses: bool,
     /// Whether time passes with each event.
     pub is_ticking: bool,
-    /// Whether no event hides a release: a released address is then free, even after a lost state.
+    /// Whether no event hides a release. A released address is then free, even after a lost state.
     pub releases_are_final: bool,
-    /// Whether no event makes a state look lost again: a quarantine then starts when the loss is first seen.
+    /// Whether no event makes a state look lost again. A quarantine then starts when the loss is first seen.
     pub losses_are_seen_once: bool,
     /// Whether copies of files are put back.
     pub has_copies: bool,
@@ -139,33 +140,34 @@ pub(crate) struct World {
     /// The number of the next container.
     pub last_container: u32,
     pub in_flight: BTreeMap<u8, InFlight>,
-    /// The containers whose teardown goes on after their DEL, and when it ends.
+    /// The containers that are still being torn down after their DEL, and when that ends.
     pub leaving: Vec<(u64, Container)>,
-    /// The addresses that such containers still have, as far as the state must know of it.
+    /// The addresses that such containers still have and that the plugin must not allocate.
     pub withheld: BTreeMap<IpAddr, Id>,
     /// libcni's cache.
     pub cache: BTreeMap<Id, Vec<IpAddr>>,
     pub strangers: Strangers,
     pub listed: BTreeSet<IpAddr>,
-    /// The IPv4 subnets in which the source lists them. The first is always listed, the others while they have addresses.
+    /// The IPv4 subnets in which the source lists the addresses. The first is always listed, the others while they
+    /// have addresses.
     pub subnets: &'static [&'static str],
     pub answer: Answer,
-    /// Since when answers are implausible.
+    /// When answers began to be implausible.
     pub doubtful_since: Option<Moment>,
     pub disk: Disk,
     /// The state before the last write.
     pub old_state: Option<Rc<[u8]>>,
-    /// The files before the last write, and a copy that was kept.
+    /// The files before the last write, and a kept copy.
     pub last_copy: Option<Disk>,
     pub kept: Option<Disk>,
     /// What the program must be able to know after losses.
     pub truth: Truth,
     pub original_wrote_last: bool,
-    /// Whether the original ever wrote.
+    /// Whether the original has ever written.
     pub has_original: bool,
     pub blind: Blindness,
     /// The source of the original's random choices.
-    pub dice: u64,
+    pub random: u64,
     /// When the first ADD succeeded after a loss.
     pub loss_seen: Option<Moment>,
     /// The newest merged answer: when its fetch started, and what it listed.
@@ -184,8 +186,8 @@ fn address(n: u8) -> IpAddr {
     Ipv4Addr::new(10, 224, 0, 5 + n).into()
 }
 
-/// The addresses that the source lists when the bits of these numbers are set. There is one less of IPv6, so that an ADD may
-/// find nothing when it has an IPv4 address already.
+/// The addresses that the source lists when the bits of these numbers are set. There is one IPv6 address less, so
+/// that an ADD may find none after it has an IPv4 address.
 pub(super) fn listed(rules: &Rules, bits: u8) -> BTreeSet<IpAddr> {
     let set = (0..rules.addresses).filter(|n| bits >> n & 1 == 1);
     let mut all: BTreeSet<IpAddr> = set.clone().map(address).collect();
@@ -222,7 +224,7 @@ impl World {
             original_wrote_last: false,
             has_original: false,
             blind: Blindness::No,
-            dice: 1,
+            random: 1,
             loss_seen: None,
             newest_answer: None,
             released: BTreeSet::new(),
@@ -230,7 +232,8 @@ impl World {
         }
     }
 
-    /// The original grants one address only, so it does not take part then.
+    /// Whether attachments get addresses of both families. The original allocates only one address, so it does not
+    /// take part then.
     pub fn is_dual(&self) -> bool {
         self.rules.families.len() > 1
     }
@@ -269,10 +272,10 @@ impl World {
             Event::RacedDel(pod, other, step) => self.raced_del(*pod, *other, *step),
             Event::LateDel(pod) => self.late_del(*pod),
             Event::Vanish(pod) => self.end(*pod),
-            Event::Wire(pod) => self.wire_one(*pod),
+            Event::Configure(pod) => self.configure(*pod),
             Event::Cached(pod) => self.cached(*pod),
-            Event::WireAll => self.wire(0),
-            Event::Pass(seconds) => self.advance_time(u64::from(*seconds)),
+            Event::ConfigureAll => self.configure_older(0),
+            Event::Wait(seconds) => self.advance_time(u64::from(*seconds)),
             Event::Keep => self.kept = Some(self.disk.clone()),
             Event::Change(files, fate) => self.change(*files, *fate),
             Event::OriginalsVersion => self.originals_version(),
@@ -293,7 +296,8 @@ impl World {
                 self.is_boot_id_readable |= self.is_believed_without_boot_id();
             }
             // "everything removed while an ADD is not configured yet"
-            Event::WipeCache | Event::Blind(Blindness::Cache) if self.only_lists_tell() => {}
+            Event::WipeCache | Event::Blind(Blindness::Cache)
+                if self.only_lists_show_addresses() => {}
             Event::Blind(blind) => self.blind = *blind,
             Event::WipeCache => self.cache.clear(),
             Event::Gc { forgets } => self.gc(*forgets),
@@ -302,7 +306,7 @@ impl World {
         self.check();
     }
 
-    /// The pod whose container this one is in.
+    /// The pod that owns the container of this pod.
     fn group(&self, pod: u8) -> u8 {
         match self.rules.second_interface {
             Some(second) if second == pod => pod - 1,
@@ -334,8 +338,8 @@ impl World {
         self.containers.insert(group, container);
     }
 
-    /// The attachment of a pod, for an ADD: of a new container where the last is gone. Its network namespace is there then. The kernel
-    /// gives it the lowest inode that is free.
+    /// The attachment of a pod for an ADD. If the last container is gone, there is a new one. Its network namespace
+    /// exists, and has the lowest free inode.
     pub fn start(&mut self, pod: u8) -> Id {
         let group = self.group(pod);
         if self.containers.get(&group).is_none_or(|c| c.is_gone) {
@@ -384,7 +388,7 @@ impl World {
     fn retry(&mut self, pod: u8) {
         let group = self.group(pod);
         if let Some(container) = self.containers.remove(&group) {
-            // No pod has this number.
+            // This number belongs to no pod.
             let place = 200 + u8::try_from(container.number % 50).unwrap();
             self.containers.insert(place, container);
         }
@@ -399,7 +403,7 @@ impl World {
         }
     }
 
-    /// Ends a pod's container, if it is there. Its number is still the one that a DEL names.
+    /// Ends a pod's container, if it exists. A later DEL still names its number.
     pub fn end(&mut self, pod: u8) {
         let group = self.group(pod);
         let is_agent = self.rules.agent == Some(pod);
@@ -415,7 +419,7 @@ impl World {
     }
 
     /// Configures the pods whose ADD ended at least this many seconds ago.
-    fn wire(&mut self, seconds: u64) {
+    fn configure_older(&mut self, seconds: u64) {
         for (id, pod) in &mut self.pods {
             let is_sandbox = id.user != User::Agent;
             if is_sandbox && !pod.configured && self.clock - pod.since >= seconds * SECOND {
@@ -431,8 +435,8 @@ impl World {
         self.pods.get_mut(&id).map(|pod| (id, pod))
     }
 
-    /// Configures a pod: the link has its address, and libcni's cache its result.
-    pub fn wire_one(&mut self, pod: u8) {
+    /// Configures a pod: the link has its address, and libcni's cache has its result.
+    pub fn configure(&mut self, pod: u8) {
         if let Some((id, pod)) = self.live(pod) {
             pod.configured = true;
             let addresses = pod.addresses.clone();
@@ -452,15 +456,15 @@ impl World {
     pub fn advance_time(&mut self, seconds: u64) {
         for _ in 0..seconds.min(40) {
             self.clock += SECOND;
-            self.wire(WIRING);
+            self.configure_older(CONFIGURATION_TIME);
             self.end_teardowns(self.clock);
         }
         self.clock += seconds.saturating_sub(40) * SECOND;
-        // No call lasts that long.
+        // No call takes that long.
         self.in_flight.clear();
     }
 
-    /// Keeps a container's namespace, and what is configured in it, for so many seconds.
+    /// Keeps a container's namespace and its configuration for this many seconds.
     pub fn start_teardown(&mut self, pod: u8, seconds: u64) {
         let group = self.group(pod);
         let Some(container) = self.containers.get(&group) else {
@@ -482,7 +486,7 @@ impl World {
             .push((self.clock + seconds * SECOND, container));
     }
 
-    /// Ends the teardowns that end until a moment.
+    /// Completes the teardowns that end at this moment or before.
     pub fn end_teardowns(&mut self, until: u64) {
         let ended = self.leaving.extract_if(.., |(end, _)| *end <= until);
         for (_, container) in ended {

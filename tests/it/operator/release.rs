@@ -26,7 +26,7 @@ fn release_is_refused_unless_everything_matches() {
         "10.224.0.5 --container unknown => 1 not by container unknown",
         "10.224.0.6 --container c123456789 => 1 is free already",
         "10.9.0.6 --container c123456789 => 1 in none of the pools",
-        // On a node in a folder the scan is never complete.
+        // In a folder, the scan of the node is never complete.
         "10.224.0.5 --container c123456789 => 1 --force",
     ] {
         let (args, expected) = row.split_once(" => ").unwrap();
@@ -117,7 +117,7 @@ fn reclaim_of_a_pod_judges_only_its_holders() {
         .json();
     assert_eq!(young["young"], 1);
     node.advance_clock(3600);
-    // On a node in a folder the scan is never complete.
+    // In a folder, the scan of the node is never complete.
     let judged = node.run_line("reclaim --pod web-1 --json").success().json();
     assert_eq!(judged["kept"][0]["holder"]["pod"], "shop/web-1");
     assert_eq!(judged["kept"].as_array().unwrap().len(), 1, "{judged:#}");
@@ -164,7 +164,7 @@ fn either_of_two_holders_of_an_address_can_be_released() {
     assert!(node.held().is_empty());
 }
 
-/// Which prefixes are taken, `ops::held` tests.
+/// The tests of `ops::held` cover which prefixes are accepted.
 #[test]
 fn ambiguous_prefixes_are_refused_with_the_candidates() {
     let (node, _wire) = Node::with_wire("prefixes", Reply::Xml(xml([5, 6])));
@@ -177,7 +177,7 @@ fn ambiguous_prefixes_are_refused_with_the_candidates() {
         assert_eq!((outcome.exit, &*outcome.stdout), (Some(2), ""), "{line}");
         assert!(outcome.stderr.ends_with(candidates), "{outcome:?}");
     }
-    // Only holders count for a release, but operations are explained as well.
+    // `release` considers only holders. `show` also explains operations, so its prefix stays ambiguous.
     for line in ["5 --container abcdef0001", "6 --container abcd"] {
         node.run_line(&format!("release 10.224.0.{line} --force"))
             .success();
@@ -212,7 +212,7 @@ fn live_pod_is_not_released_and_dead_pod_is() {
         "it says what it ignored"
     );
     assert!(pods.held().is_empty());
-    // That pod uses its address, but no record holds it.
+    // The pod uses its address, but no record holds it.
     let checked = run("check --json");
     let findings = checked.json()["findings"].clone();
     let stray = findings
@@ -253,7 +253,7 @@ fn reclaim_frees_only_dead_holders() {
         .map(|finding| finding["subject"].as_str().unwrap())
         .collect();
     assert_eq!(leaks, gone.iter().map(String::as_str).collect());
-    // The same two, though no reclaim has marked them.
+    // `show --leaked` lists the same two, although no reclaim has marked them.
     let shown = later(&pods, HOUR, "show --leaked --json").success().json();
     let leaked = shown["pools"][0]["holders"].as_array().unwrap().iter();
     let leaked: BTreeSet<&str> = leaked.map(|h| h["address"].as_str().unwrap()).collect();
@@ -265,7 +265,7 @@ fn reclaim_frees_only_dead_holders() {
         (&json!(false), &json!(1))
     );
     assert_eq!(pods.node.state_bytes(), before, "a dry run changes nothing");
-    // The first look at records older than 15 minutes only marks them.
+    // The first scan of records older than 15 minutes only marks them.
     let first = later(&pods, QUARTER, "reclaim --yes --json")
         .success()
         .json();
@@ -286,13 +286,13 @@ fn reclaim_frees_only_dead_holders() {
     let freed: BTreeSet<_> = freed.map(|f| f["container"].as_str().unwrap()).collect();
     assert_eq!(freed, BTreeSet::from(["gone0001", "gone0002"]));
     for pod in ["gone0001", "gone0002"] {
-        let story = pods.node.run_line(&format!("show {pod} --json"));
-        let story = story.success().json();
-        let verbs = story["events"].as_array().unwrap().iter();
+        let shown = pods.node.run_line(&format!("show {pod} --json"));
+        let shown = shown.success().json();
+        let verbs = shown["events"].as_array().unwrap().iter();
         let verbs: Vec<_> = verbs.map(|e| e["verb"].as_str().unwrap()).collect();
-        assert_eq!(verbs, ["ADD", "reclaim"], "{story:#}");
+        assert_eq!(verbs, ["ADD", "reclaim"], "{shown:#}");
     }
-    let story = pods.node.run_line("show living01 --json");
-    let verbs = story.json()["events"].as_array().unwrap().len();
-    assert_eq!(verbs, 1, "{story:?}");
+    let shown = pods.node.run_line("show living01 --json");
+    let verbs = shown.json()["events"].as_array().unwrap().len();
+    assert_eq!(verbs, 1, "{shown:?}");
 }

@@ -32,7 +32,7 @@ fn show_finds_addresses_containers_and_pods() {
         assert_eq!(outcome.exit, Some(1), "{subject}: {outcome:?}");
         assert!(outcome.stdout.contains("Nothing is known"), "{outcome:?}");
     }
-    // The events still name the pod after the release.
+    // After the release, the events still name the pod.
     node.del("c123456789").assert_no_output();
     let text = node.run_line("show web-1").success().stdout.clone();
     assert!(

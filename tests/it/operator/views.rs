@@ -1,4 +1,4 @@
-//! `show` and `events`, and the texts that all screens share.
+//! `show` and `events`, and the texts that all views share.
 
 use std::fs;
 
@@ -92,7 +92,7 @@ fn show_can_be_limited_to_some_holders() {
     assert_eq!(shown("--namespace sho"), [""; 0]);
     assert_eq!(shown("--namespace shop --pod dns"), ["c3"]);
     assert_eq!(shown("--sort age").last().unwrap(), "c5");
-    // On a node in a folder the scan is never complete.
+    // In a folder, the scan of the node is never complete.
     assert_eq!(shown("--leaked"), [""; 0]);
     let one = node.run_line("show eb-2").success().stdout.clone();
     assert!(one.contains("shop/web-2"), "{one}");
@@ -111,7 +111,7 @@ fn show_can_be_limited_to_some_holders() {
     }
 }
 
-/// What the filters let through, `ops::events` tests.
+/// The tests of `ops::events` cover the filters themselves.
 #[test]
 fn events_can_be_limited() {
     let (node, _wire) = Node::with_wire("limits", Reply::Xml(xml(5..20)));
@@ -120,7 +120,7 @@ fn events_can_be_limited() {
     }
     let shown = |line: &str| node.run_line(line).success().stdout.clone();
     assert_eq!(shown("events --pod nobody"), "No operation matches.\n");
-    // Below the headings.
+    // Without the headings, two lines are left.
     assert_eq!(shown("events --since 1h --tail 2").lines().count(), 3);
     assert!(shown("events --address 10.224.0.6").contains("c2"));
     for (argument, words) in [
@@ -134,9 +134,9 @@ fn events_can_be_limited() {
     }
 }
 
-/// It ends when nobody reads any more, as `head` does.
+/// `show --watch` ends when its reader closes the pipe, as `head` does.
 #[test]
-fn show_is_repeated_until_nobody_reads() {
+fn show_watch_ends_when_its_reader_does() {
     let (node, _wire) = Node::with_wire("watch", Reply::Xml(xml([5])));
     node.add("c1").success();
     let twice = r#""$0" "$@" | grep --max-count=2 "^10.224.0.0/16 on ""#;
@@ -144,7 +144,7 @@ fn show_is_repeated_until_nobody_reads() {
     assert_eq!(shown.success().stdout.lines().count(), 2, "{shown:?}");
 }
 
-/// For a pod with the longest name that Kubernetes allows.
+/// Uses a pod with the longest name that Kubernetes allows.
 #[test]
 fn events_fit_80_columns_in_a_pipe_and_show_cuts_nothing_there() {
     let (node, _wire) = Node::with_wire("width", Reply::Xml(xml(5..20)));
@@ -157,9 +157,9 @@ fn events_fit_80_columns_in_a_pipe_and_show_cuts_nothing_there() {
     node.call("ADD", "c2")
         .env("CNI_ARGS", "K8S_POD_NAME=x")
         .run();
-    // The operations keep only the beginning of such a name.
+    // The operations keep only the beginning of a long name.
     let pod = &name[..60];
-    // In a pipe as wide as COLUMNS says, or on a terminal.
+    // The output is a pipe with the width from COLUMNS, or a terminal.
     for (line, columns, is_whole) in [
         ("show", Some(""), true),
         ("show", Some("80"), false),
@@ -188,7 +188,7 @@ fn times_on_screens_are_local_and_in_json_utc() {
     node.put(EVENTS, format!("{line}\n{lines}"));
     let utc = node.run_line("events --json").json()[0]["time"].clone();
     assert_eq!(utc, "2026-01-01T22:04:05Z");
-    // POSIX time zones need no files: west is positive.
+    // POSIX time zones need no files. In them, west is positive.
     for (zone, heading, time) in [
         ("<+0530>-5:30", "TIME (+05:30)", "01-02 03:34:05"),
         ("<-03>3", "TIME (-03:00)", "01-01 19:04:05"),
@@ -197,11 +197,11 @@ fn times_on_screens_are_local_and_in_json_utc() {
         let events = run_with(&node, "events", "TZ", zone);
         assert!(events.starts_with(heading), "{events}");
         assert!(events.contains(&format!("\n{time}  CHECK")), "{events}");
-        let story = run_with(&node, "show c123", "TZ", zone);
-        let since = story.lines().find(|line| line.contains(" since ")).unwrap();
+        let page = run_with(&node, "show c123", "TZ", zone);
+        let since = page.lines().find(|line| line.contains(" since ")).unwrap();
         let shown_zone = heading.trim_start_matches("TIME (").trim_end_matches(')');
-        assert!(since.contains(&format!(" {shown_zone}, ")), "{story}");
-        assert!(story.contains(heading), "{story}");
+        assert!(since.contains(&format!(" {shown_zone}, ")), "{page}");
+        assert!(page.contains(heading), "{page}");
         let json = run_with(&node, "show c123 --json", "TZ", zone);
         let json: Value = serde_json::from_str(&json).unwrap();
         let since = &json["addresses"][0]["holder"]["since"];

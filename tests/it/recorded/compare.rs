@@ -11,9 +11,9 @@ use crate::harness::address;
 pub struct Past {
     /// The addresses that the program chose, by step.
     pub picks: Vec<Option<String>>,
-    /// Where the program chose another free address: pool and the original's address to ours.
+    /// Maps pool and address of the original to our address, where the program chose another free address.
     swaps: BTreeMap<(String, String), String>,
-    /// The pool was a free choice, so states cannot be compared any more.
+    /// Whether the pool was a free choice. The states cannot be compared any more then.
     loose: bool,
 }
 
@@ -238,7 +238,7 @@ fn state(step: &Value, seen: &Seen, past: &Past, had_state: bool) -> Verdict {
     Ok(())
 }
 
-/// The spaces of a state, with our choices in place of the original's.
+/// The address spaces of a state. The original's choices are replaced by ours.
 fn spaces(state: &Value, swaps: &BTreeMap<(String, String), String>) -> Value {
     let mut out = Map::new();
     for (name, space) in state["IPAM"]["AddressSpaces"]

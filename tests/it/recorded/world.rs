@@ -15,7 +15,7 @@ use super::compare::{Past, Seen, step};
 use crate::harness::wait::{Process, output, wait_until};
 use crate::harness::{Reply, WireServer, binary, http, lock_waiters, set_clock, sh, sh_with};
 
-/// Cases that depend on the host's addresses, which a folder cannot have.
+/// Cases that need addresses of the host. A folder cannot provide them.
 const NEED_THE_KERNEL: [&str; 3] = [
     "state_inuse_without_id",
     "wire_isprimary_0",
@@ -27,7 +27,7 @@ const LOCK: &str = "/run/azure-vnet/azure-vnet-ipam.lock";
 /// A host that runs cases one after another.
 pub struct World {
     wire: WireServer,
-    /// The root folder, or `None` when / itself is private.
+    /// The root folder, or `None` when / is private.
     folder: Option<PathBuf>,
     scratch: PathBuf,
     links: Value,
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// Must be called in private mount and network namespaces.
+    /// Creates a host in namespaces. Must be called in private mount and network namespaces.
     pub fn in_private_namespaces() -> World {
         let scratch =
             std::env::temp_dir().join(format!("azure-vnet-ipam-private-{}", std::process::id()));
@@ -188,7 +188,7 @@ impl World {
         self.links = links.clone();
     }
 
-    /// The path here of a path of the original.
+    /// The local path of a path of the original.
     fn local(&self, path: &str) -> PathBuf {
         let Some(folder) = &self.folder else {
             return path.into();
@@ -257,7 +257,7 @@ impl World {
         seen
     }
 
-    /// Holds the lock as another process would, for a while or until the step ends.
+    /// Holds the lock as another process would, for this time or until the step ends.
     fn hold_lock(&self, hold: &Value) -> Option<File> {
         let path = self.local(LOCK);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -282,7 +282,7 @@ impl World {
         None
     }
 
-    /// Lets the lock time-out of a call pass: at once where the clock can be moved.
+    /// Waits for the lock timeout of a call. It passes at once where the clock can be advanced.
     fn time_out_waiting_for_lock(&self, call: &mut Process) {
         let Some(folder) = &self.folder else { return };
         let lock = self.local(LOCK);
@@ -361,7 +361,7 @@ impl Drop for World {
     }
 }
 
-/// Text of a case: a string, or bytes in base64.
+/// A text of a case: a string, or bytes in base64.
 fn content(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(text) => Some(text.clone().into_bytes()),
@@ -377,7 +377,7 @@ fn base64(text: &str) -> Vec<u8> {
         .unwrap()
 }
 
-/// What the wire server of a case answers.
+/// The wire server's reply in a case.
 fn reply(spec: &Value) -> Reply {
     let Some(object) = spec.as_object() else {
         return Reply::Xml(spec.as_str().unwrap_or_default().to_owned());

@@ -1,4 +1,4 @@
-//! CRI-O, whose pods need no process: a mount in /run/netns keeps their network namespace.
+//! CRI-O. Its pods need no process: a mount in /run/netns keeps their network namespace.
 
 use std::fs;
 use std::process::Command;
@@ -11,10 +11,10 @@ use crate::harness::wait::{output, wait_until};
 use crate::harness::{Reply, sh, sh_with, skip, xml_of};
 use crate::privileged::{in_private_namespaces_with_all_processes, only_in};
 
-/// Images and pods of CRI-O, which end with the mount namespace.
+/// Images and pods of CRI-O. They end with the mount namespace.
 const STORAGE: &str = "/run/storage";
 
-/// Leaves the test where there is no CRI-O, which Debian does not have.
+/// Returns from the test when CRI-O is not installed, as on Debian.
 macro_rules! only_with_crio {
     () => {
         if sh("command -v crio || true").is_empty() {
@@ -24,7 +24,7 @@ macro_rules! only_with_crio {
     };
 }
 
-/// Must be called in private mount and network namespaces.
+/// Starts CRI-O. Must be called in private mount and network namespaces.
 fn start(last: impl IntoIterator<Item = u16>) -> Runtime {
     let mut crio = Runtime::new("crio", true, last);
     let (conmon, pinns, runc) = (tool("conmon"), tool("pinns"), tool("runc"));
@@ -74,7 +74,7 @@ enable_nri = false
     crio
 }
 
-/// How many calls of a verb succeeded, by the log of the plugin.
+/// The number of successful calls of a verb, from the log of the plugin.
 fn calls(verb: &str) -> usize {
     let log = fs::read_to_string("/var/log/azure-vnet-ipam.log").unwrap();
     log.matches(&format!(" {verb} done in ")).count()
@@ -94,7 +94,7 @@ fn crio_calls_every_verb() {
     only_with_crio!();
     only_in!(in_private_namespaces_with_all_processes);
     let mut crio = start([5, 6]);
-    // STATUS, until the network is ready for the first time.
+    // CRI-O calls STATUS until the network is ready for the first time.
     crio.kill();
     crio.host.wire.set(Reply::Status(500, String::new()));
     crio.run();
@@ -106,7 +106,7 @@ fn crio_calls_every_verb() {
     crio.host.wire.set(Reply::Xml(xml));
     wait_until("a ready network", || crio.network().0);
 
-    // ADD, and CHECK right after it.
+    // CRI-O calls ADD, and CHECK right after it.
     assert!(crio.run_pod(1));
     let pod = crio.host.held();
     assert_eq!(pod.len(), 1);
@@ -123,12 +123,12 @@ fn crio_calls_every_verb() {
     assert!(!crio.run_pod(2));
     assert_eq!(crio.host.held(), pod);
 
-    // At its start, CHECK for each pod and GC for each network. Bridge does not hand GC on.
+    // When it starts, CRI-O calls CHECK for each pod and GC for each network. The plugin bridge does not pass GC on.
     crio.kill();
     let (_, conflist) = examples().into_iter().find(|e| e.0 == "cnitool").unwrap();
     fs::write("/etc/cni/net.d/cnitool.conflist", conflist.to_string()).unwrap();
     let conf = json!({ "cniVersion": "1.1.0", "name": conflist["name"] });
-    // The quarantine is over by then.
+    // The quarantine is over 60 s later.
     add_later(60, &crio.host, "dead", &conf.to_string());
     assert_eq!(crio.host.held().len(), 2);
     crio.run_later(3700);
@@ -139,7 +139,7 @@ fn crio_calls_every_verb() {
     crio.remove_pods();
     assert!(crio.host.held().is_empty());
 
-    // At its start, DEL for each pod in libcni's cache that it no longer knows.
+    // When it starts, CRI-O calls DEL for each pod in libcni's cache that it no longer knows.
     assert!(crio.run_pod(3));
     assert_eq!(crio.host.held().len(), 1);
     crio.kill();
