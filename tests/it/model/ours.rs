@@ -682,7 +682,7 @@ impl World {
         self.end(pod);
         let id = self.named(pod);
         let Some(theirs) = self
-            .asking(other)
+            .start_add(other)
             .filter(|theirs| theirs.id.container != id.container)
         else {
             return;
