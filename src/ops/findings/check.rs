@@ -338,7 +338,7 @@ fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) ->
     found.extend(storage::examine(node, inspection, visibility));
     found.extend(source::examine(node, inspection, visibility));
     found.extend(configuration::examine(node, inspection, visibility));
-    found.extend(executables::examine(node, &inspection.executables));
+    found.extend(executables::examine(&inspection.executables));
     found.extend(namespaces(&inspection.evidence.kernel, visibility));
     found
 }

@@ -7,7 +7,6 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::storage::changeable_by_others;
 use crate::cni::CniVersion;
 use crate::ops::finding::{Finding, FindingKind, Severity, remount};
 use crate::ops::install::{self, Kind};
@@ -80,6 +79,16 @@ impl Executables {
             }
         }
         executables
+    }
+
+    /// The folder and the executables in it; nothing where no network names this plugin, or they are elsewhere.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        if self.found.is_empty() || self.hidden_by.is_some() {
+            return Vec::new();
+        }
+        let names = self.found.keys();
+        let paths = names.map(|name| self.folder.join(name));
+        [self.folder.clone()].into_iter().chain(paths).collect()
     }
 
     /// Why it cannot be said what an ADD through the plugins of this file comes to.
@@ -289,7 +298,7 @@ fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, node: &Node) -> F
 }
 
 /// Makes the findings about them.
-pub fn examine(node: &Node, executables: &Executables) -> Vec<Finding> {
+pub fn examine(executables: &Executables) -> Vec<Finding> {
     let folder = executables.folder.display();
     if executables.hidden_by.is_some() {
         let names: Vec<&str> = executables.found.keys().map(String::as_str).collect();
@@ -298,16 +307,6 @@ pub fn examine(node: &Node, executables: &Executables) -> Vec<Finding> {
         return vec![Finding::warning(KIND, &text, &remedy).about(&folder)];
     }
     let found = executables.found.values().map(|found| &found.finding);
-    let mut findings: Vec<Finding> = found
-        .chain(executables.mismatches.values())
-        .cloned()
-        .collect();
-    let names = executables.found.keys();
-    let mut paths: Vec<PathBuf> = names.map(|name| executables.folder.join(name)).collect();
-    if !paths.is_empty() {
-        paths.insert(0, executables.folder.clone());
-    }
-    let what = "plugins, which root executes";
-    findings.extend(changeable_by_others(node, KIND, &paths, what));
-    findings
+    let mismatches = executables.mismatches.values();
+    found.chain(mismatches).cloned().collect()
 }

@@ -56,6 +56,11 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
             with_files(&paths.conf_folder()),
             "network configurations",
         ),
+        (
+            Kind::Executable,
+            inspection.executables.paths(),
+            "plugins, which root executes",
+        ),
     ] {
         found.extend(changeable_by_others(node, kind, &paths, what));
     }
@@ -74,12 +79,7 @@ fn with_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The files and folders that root relies on, and that other users can change: they own them, or have the permission to write.
-pub fn changeable_by_others(
-    node: &Node,
-    kind: Kind,
-    paths: &[PathBuf],
-    what: &str,
-) -> Option<Finding> {
+fn changeable_by_others(node: &Node, kind: Kind, paths: &[PathBuf], what: &str) -> Option<Finding> {
     const OTHERS_WRITE: u32 = 0o022;
     // In a user namespace, and below a root, root's files have another owner.
     let root = fs::metadata(node.paths().under_root("/")).ok()?.uid();
