@@ -80,14 +80,18 @@ fn with_files(folder: &Path) -> Vec<PathBuf> {
 
 /// The files and folders that root relies on, and that other users can change: they own them, or have the permission to write.
 fn changeable_by_others(node: &Node, kind: Kind, paths: &[PathBuf], what: &str) -> Option<Finding> {
-    const OTHERS_WRITE: u32 = 0o022;
     // In a user namespace, and below a root, root's files have another owner.
-    let root = fs::metadata(node.paths().under_root("/")).ok()?.uid();
-    let is_foreign = |meta: &Metadata| ![0, root].contains(&meta.uid());
+    let root = fs::metadata(node.paths().under_root("/")).ok()?;
+    let is_foreign = |meta: &Metadata| {
+        // The archives of the reference plugins set an owner that nodes do not have.
+        kind != Kind::Executable && ![0, root.uid()].contains(&meta.uid())
+    };
     let is_writable = |meta: &Metadata| {
         let mode = meta.permissions().mode();
+        let group = [0, root.gid()].contains(&meta.gid()) || kind == Kind::Executable;
+        let others_write = if group { 0o002 } else { 0o022 };
         // In a folder with the sticky bit, they can only add files.
-        mode & OTHERS_WRITE != 0 && !(meta.is_dir() && mode & 0o1000 != 0)
+        mode & others_write != 0 && !(meta.is_dir() && mode & 0o1000 != 0)
     };
     let found = paths.iter().filter_map(|path| {
         let meta = fs::metadata(path).ok()?;
