@@ -88,7 +88,7 @@ fn cilium_delegates_add_del_and_status() {
     assert!(node.held().is_empty());
     let mut again = conf.clone();
     again["prevResult"] = call("ADD", &conf).json();
-    // Cilium passes the runtime's DEL on, and a runtime may repeat it.
+    // The runtime's DEL has the previous result, and runtimes repeat the DEL.
     for _ in 0..2 {
         call("DEL", &again).assert_no_output();
         assert!(node.held().is_empty());

@@ -57,7 +57,9 @@ pub(super) fn histories() -> Vec<History> {
             Add(A, X), Add(B, Y), Lose(State), Del(A), Answers(Answer::None), Del(B), Del(D), Answers(Answer::Good),
             Add(C, Z), Free(X), Free(Y),
         ]).each(&[Removed, Emptied, Halved]),
-        row("a DEL of an unknown attachment restores a lost state", [Add(A, X), Lose(State), Del(D), HeldBy(X, A)]).each(&[Removed, Emptied, Halved]),
+        row("a DEL of an unknown attachment restores a lost state", [
+            Add(A, X), Lose(State), Del(D), HeldBy(X, A),
+        ]).each(&[Removed, Emptied, Halved]),
         row("a backup that cannot be read once decides nothing", [
             Add(A, X), Add(B, Y), Lose(State), Fails(Fault::BackupNotReadable), Refused(D, NotNow), Fails(Fault::BackupNotReadable),
             DelFails(A, NotNow), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),

@@ -63,7 +63,7 @@ impl Lab {
         let host = Host::new(pool.clone());
         // systemd shares /run as well. Pods may follow what is mounted later.
         sh("mount --make-shared /run");
-        // kube-apiserver needs the node's own address and a default route to find its address. The route leads
+        // The node's own address and a default route. kube-apiserver finds the address by the route, which leads
         // nowhere.
         let own = host.subnets.ipv4(4);
         // azure-vnet uses the interface whose address is in the pool's subnet.

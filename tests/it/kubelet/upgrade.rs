@@ -16,7 +16,7 @@ pub fn version_0_2() -> PathBuf {
 }
 
 /// Replaces pods under each of the programs in turn. At the end, version 0.2.0 must refuse an ADD, because it does
-/// not know the format of the state. Then this version serves the pods again.
+/// not know the format of the state. Its DEL must still release the address.
 pub fn run() -> Row {
     let time = Duration::from_secs(if is_long() { 60 } else { 6 });
     let mut lab = Lab::start_with(200, MainPlugin::AzureVnet);

@@ -338,8 +338,8 @@ impl World {
         self.end_agents_namespace();
     }
 
-    /// Records the answer that an ADD merged. A newer answer may be merged already: the original may have left it
-    /// there, or a boot that cannot be distinguished from this one. An answer without addresses may be deferred.
+    /// Records the answer that an ADD merged, unless a newer answer is merged already. That one may be from the original,
+    /// or from a boot that cannot be distinguished from this one. An answer without addresses may be deferred.
     fn note_answer(&mut self, add: &InFlight) {
         let merged = self.state().and_then(|state| Some(state.refreshed?.at));
         let answer = add.answer.as_ref();
