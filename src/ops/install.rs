@@ -278,7 +278,7 @@ impl Installation {
 
     fn look(&self, node: &Node, path: &Path) -> Result<(Kind, String), CommandError> {
         let looked = look(path, &node.paths().own_executable());
-        looked.map_err(self.failed("look at the file"))
+        looked.map_err(self.failed("read the file"))
     }
 
     /// Waits until no other `install` or `uninstall` works in the folder.
@@ -320,7 +320,7 @@ impl Installation {
         move |error| {
             let remedy = match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                    "--dir must name the folder in which the runtime looks for plugins".to_owned()
+                    "--dir must name the folder of the runtime's plugins".to_owned()
                 }
                 _ if needs_root(&error) => SUDO_REMEDY.to_owned(),
                 _ => format!(

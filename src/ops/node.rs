@@ -137,7 +137,7 @@ impl Node {
     pub fn save(&self, locked: &mut Locked<'_>, state: &mut State) -> Result<(), CommandError> {
         match self.context.commit(locked, state) {
             Err(error) if error.lock_was_lost() => Err(CommandError(format!(
-                "{} was removed meanwhile, so another call may have overwritten the state; try again",
+                "{} was removed during this command, and another call may have overwritten the state; try again",
                 error.path.display()
             ))),
             other => Ok(other?),

@@ -308,7 +308,7 @@ fn read_conf_file(path: PathBuf) -> ConfFile {
         Ok(ReadOutcome::Missing) if path.is_symlink() => {
             Err("it is a link that leads to no file".to_owned())
         }
-        Ok(ReadOutcome::Missing) => Err("it has gone meanwhile".to_owned()),
+        Ok(ReadOutcome::Missing) => Err("it is gone now".to_owned()),
         Ok(ReadOutcome::TooLarge) => Err(format!("it is larger than {LIMIT} bytes")),
         Err(e) => Err(io_reason(&e)),
     };

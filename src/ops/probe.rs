@@ -118,7 +118,7 @@ fn describe_start_error(error: &io::Error, executable: &Path) -> ProbeError {
             "; it must have the mode of an executable, and a security module may forbid it: `ls -l {path}`, `dmesg`"
         ),
         _ if error.raw_os_error() == Some(libc::ENOEXEC) => {
-            "; it is damaged or was built for another machine than this, which `uname -m` tells"
+            "; it is damaged, or was built for another machine (`uname -m` names this one)"
                 .to_owned()
         }
         _ => String::new(),

@@ -107,7 +107,9 @@ fn free(node: &Node, look: &Look) -> Result<(State, Vec<Action>), CommandError> 
     let mut locked = node.lock()?;
     let loaded = node.context.open(&mut locked);
     let Some(mut state) = StateView::from_opened(node, loaded).into_writable()? else {
-        return Err(CommandError("the state was removed meanwhile".to_owned()));
+        return Err(CommandError(
+            "the state was removed during this command".to_owned(),
+        ));
     };
     let mut actions = Vec::new();
     reclaim(&mut state, look, boot_now(), &mut actions);

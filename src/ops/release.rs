@@ -188,7 +188,7 @@ impl ReleaseReport {
         let held = |candidate| HeldAddress::from_candidate(candidate, &node.now);
         self.holders = candidates.iter().map(held).collect();
         let Some(first) = self.holders.first() else {
-            return refused("nobody holds it");
+            return refused("no attachment holds it");
         };
         let (holder_text, address_text) = (first.describe_holder(), self.addresses_text());
         if args.pod.is_none() {
@@ -220,7 +220,7 @@ impl ReleaseReport {
         if release(node, &candidates)? {
             Ok(None)
         } else {
-            refused("its record changed meanwhile; try again")
+            refused("its record changed during this command; try again")
         }
     }
 

@@ -601,7 +601,7 @@ fn screens_of_check() {
     });
     let in_order = [
         Finding::ok(FindingKind::Version, &"azure-vnet-ipam 0.2.0"),
-        Finding::ok(FindingKind::Lock, &"nobody holds it"),
+        Finding::ok(FindingKind::Lock, &"no process holds it"),
     ];
     assert_screens("check-all", |screen| {
         let found = [surroundings(), in_order.to_vec()].concat();

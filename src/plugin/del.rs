@@ -24,7 +24,7 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
             .node
             .is_connected(&call.attachment.container_id, address)
     {
-        info!(target: "ipam", "{address} stays held: azure-vnet took back a second ADD of this container, whose endpoint is up.");
+        info!(target: "ipam", "{address} stays held: azure-vnet undid a second ADD of this container, and its endpoint is up.");
         return Ok(());
     }
     let mut known = Known::default();

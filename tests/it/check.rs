@@ -156,7 +156,7 @@ fn minor_problems_are_reported() {
     let conflist = fs::read_to_string(node.path(CONFLIST)).unwrap();
     // A row is a file, its content, and the expected finding.
     for (file, content, wanted) in [
-        ("/proc/locks", "", "lock ok: nobody holds it"),
+        ("/proc/locks", "", "lock ok: no process holds it"),
         (
             "/proc/locks",
             &node.lock_line(4711),

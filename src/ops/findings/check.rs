@@ -314,7 +314,7 @@ fn describe_adds(adds: &[Prediction]) -> String {
     let failing = other.iter().find(|add| add.succeeds.is_some());
     let Some(first) = failing.or(other.first()) else {
         return if adds.is_empty() {
-            "no conflist asks for addresses".to_owned()
+            "no network configuration uses this plugin".to_owned()
         } else {
             "new pods get addresses".to_owned()
         };
@@ -362,7 +362,7 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
         return None;
     }
     let count = kernel.namespaces.len();
-    let text = format_args!("{count} network namespaces were looked into");
+    let text = format_args!("{count} network namespaces were examined");
     Some(Finding::ok(FindingKind::Host, &text))
 }
 

@@ -200,7 +200,8 @@ fn repeated_keys(file: &ConfFile) -> impl Iterator<Item = Finding> {
 /// A configuration in a file whose ending runtimes do not read.
 fn not_read(text: &str, path: &Path) -> Finding {
     let shown = path.display();
-    let text = format_args!("{text}, but {shown} does, whose ending runtimes do not read");
+    let text =
+        format_args!("{text}, but {shown} does, and runtimes do not read files with that ending");
     let without_ending = path.with_extension("");
     let plain = without_ending.display();
     let remedy = "if it is meant to be used, give it its ending back:";

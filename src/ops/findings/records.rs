@@ -343,10 +343,10 @@ fn withheld(address: IpAddr, free: &Free, ipam: &Ipam, view: &NodeView<'_>) -> F
 /// An address of a pool that the host itself has.
 fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
     const HELD: &str = "held, but the host has it too: packets to the pod end there";
-    const FREE: &str = "free, but not given to pods: the host itself has it";
-    const LOOPBACK: &str = "free, but not given to pods: it is on the loopback link of the host";
+    const FREE: &str = "free, but not allocated: the host itself has it";
+    const LOOPBACK: &str = "free, but not allocated: it is on the loopback link of the host";
     const NEEDED: &str =
-        "free, but not given to pods: the host itself has it, and cannot lose it while it runs";
+        "free, but not allocated: the host itself has it, and cannot lose it while it runs";
     let (severity, cause) = if is_held {
         (Severity::Error, HELD)
     } else {
@@ -385,9 +385,8 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
 
 /// A free address that the host has a route to.
 fn routed_by_host(address: IpAddr, view: &NodeView<'_>) -> Finding {
-    const USED: &str = "free, but not given to pods: the host has a route to it";
-    const UNUSED: &str =
-        "free, and given to pods, though a table that no rule leads to has a route to it";
+    const USED: &str = "free, but not allocated: the host has a route to it";
+    const UNUSED: &str = "free, and allocated to pods: the host has a route to it, but only in a table that no rule uses";
     let is_used = view.host.uses_route_to(address);
     let (severity, cause) = if is_used {
         (Severity::Warning, USED)
@@ -422,7 +421,7 @@ fn never_listed(
     let Some(net) = pool.net(key).filter(|net| net.prefix_len() > 0) else {
         return Vec::new();
     };
-    let remedy = "find out what gave it to the pod: another IPAM plugin, or Azure removed it from the network interface meanwhile; Azure delivers nothing to it, so the pod needs another address; as a last resort delete it: recreated, it gets one";
+    let remedy = "find out where the pod has it from: another IPAM plugin, or Azure removed it from the network interface later; Azure delivers nothing to it, so the pod needs another address; as a last resort delete it: recreated, it gets one";
     let text = format_args!(
         "a pod has this address of {key}, which the source does not list for this node"
     );

@@ -38,13 +38,14 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
                 let file = error.file();
                 let file = file.filter(|file| is_not_mounted(node, file));
                 visibility.not_mounted = file.map(|file| file.display().to_string());
-                let meanwhile = meanwhile(inspection.state.ipam(), inspection.config.conf.ipv6);
+                let until_it_answers =
+                    until_it_answers(inspection.state.ipam(), inspection.config.conf.ipv6);
                 let unreached = Unreached {
                     host: &inspection.host,
                     has_default_route: default_route.is_none(),
                     is_root: visibility.is_root,
                 };
-                vec![unreached.finding(source, error, meanwhile)]
+                vec![unreached.finding(source, error, until_it_answers)]
             }
         },
     };
@@ -91,7 +92,7 @@ fn answered(
                 "; {count} of the listed addresses and subnets cannot be used"
             ));
         }
-        let remedy = "correct what the source lists; what it lists besides is given to pods";
+        let remedy = "correct what the source lists; its other addresses are allocated to pods";
         let severity = if matched.inventory.addresses() == 0 {
             Severity::Error
         } else {
@@ -123,7 +124,7 @@ fn answered(
 }
 
 /// What happens to new pods, of which only pools of one family are used, while the source does not answer.
-fn meanwhile(ipam: &Ipam, ipv6: bool) -> &'static str {
+fn until_it_answers(ipam: &Ipam, ipv6: bool) -> &'static str {
     let is_used = |key: &str, pool: &Pool| {
         let net = pool.net(key);
         net.is_some_and(|net| net.addr().is_ipv6() == ipv6)
@@ -132,13 +133,11 @@ fn meanwhile(ipam: &Ipam, ipv6: bool) -> &'static str {
     let used: Vec<&Pool> = used.map(|(_, _, pool)| pool).collect();
     let mut records = used.iter().flat_map(|pool| &pool.records);
     match (used.is_empty(), records.any(|r| r.free().is_some())) {
-        (false, true) => {
-            "meanwhile pods get addresses of the stored pools, while there are free ones"
-        }
+        (false, true) => "until it answers, pods get the free addresses of the stored pools",
         (false, false) => {
-            "meanwhile no new pod gets an address, as the stored pools have no free one"
+            "until it answers, no new pod gets an address: the stored pools have no free one"
         }
-        (true, _) => "meanwhile no pod gets an address, as there are no stored pools",
+        (true, _) => "until it answers, no pod gets an address: there are no stored pools",
     }
 }
 
@@ -152,7 +151,7 @@ struct Unreached<'a> {
 
 impl Unreached<'_> {
     /// The finding for the source.
-    fn finding(&self, source: &Source, error: &SourceError, meanwhile: &str) -> Finding {
+    fn finding(&self, source: &Source, error: &SourceError, until_it_answers: &str) -> Finding {
         let source = source.failed_part(error);
         let mut remedy = source_remedy(source, error, self.is_root);
         if let Some(key) = source.chosen_by() {
@@ -161,7 +160,7 @@ impl Unreached<'_> {
                 remedy.text
             );
         }
-        let mut evidence = vec![meanwhile.to_owned()];
+        let mut evidence = vec![until_it_answers.to_owned()];
         let is_connected = match error {
             SourceError::Fetch(_, why) => {
                 matches!(why, FetchError::Status(_) | FetchError::SlowAnswer(_))
@@ -466,7 +465,7 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
             names.join(", ")
         );
         let remedy = format_args!(
-            "without it nothing reaches Azure, and Azure cannot say which it is: look at the network interface in Azure, and have the service that configures the network set it again (`networkctl renew {link}`, `nmcli device reapply {link}`, or a restart of the node)"
+            "without it nothing reaches Azure, and Azure does not tell the node which one it is: see the network interface in Azure, and have the service that configures the network set it again (`networkctl renew {link}`, `nmcli device reapply {link}`, or a restart of the node)"
         );
         found.push(Finding::error(FindingKind::Interface, &text, &remedy).about(link));
     }
@@ -618,7 +617,7 @@ fn usage(
             "{subnet}: {} held; the source no longer lists it",
             count.held
         );
-        let remedy = "no action needed if that is intended: its addresses are removed as they are released; if not, look at the network interface in Azure";
+        let remedy = "no action needed if that is intended: its addresses are removed when they are released; if not, check the network interface in Azure";
         return Finding::note(KIND, &text, &remedy).about(subnet);
     }
     let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
@@ -702,11 +701,11 @@ mod tests {
 
     #[test]
     fn the_stored_pools_are_promised_only_where_there_are_some() {
-        assert!(meanwhile(&Ipam::default(), false).contains("no stored pools"));
+        assert!(until_it_answers(&Ipam::default(), false).contains("no stored pools"));
         let mut ipam = Ipam::default();
         ipam.merge(&listed("10.1.0.0/16", &["10.1.0.5"]).inventory, Moment(1));
-        assert!(meanwhile(&ipam, false).contains("meanwhile pods get addresses"));
-        assert!(meanwhile(&ipam, true).contains("no stored pools"));
+        assert!(until_it_answers(&ipam, false).contains("pods get the free addresses"));
+        assert!(until_it_answers(&ipam, true).contains("no stored pools"));
     }
 
     #[test]

@@ -253,7 +253,7 @@ fn writer(state: &State, is_ours: impl FnOnce() -> bool) -> Option<Finding> {
 fn set_aside(aside: &str, path: &Path) -> Finding {
     let path = path.display();
     let text = format_args!("could not be read and were set aside: {aside}");
-    let remedy = "nobody needs them but to find out what corrupted them; to remove them:";
+    let remedy = "they are needed only to find out what corrupted the state; to remove them:";
     let finding = Finding::note(Kind::SetAside, &text, &remedy).about(&path);
     finding.with_commands([format!("sudo rm {path}.corrupt-*")])
 }
@@ -336,7 +336,7 @@ fn lock(node: &Node, holder: Option<&LockingProcess>, is_root: bool) -> Vec<Find
     found.push(match holder {
         Some(holder) => held(holder, &file),
         None if read_text(&node.paths().locks()).is_ok() => {
-            Finding::ok(Kind::Lock, &"nobody holds it")
+            Finding::ok(Kind::Lock, &"no process holds it")
         }
         None => {
             let text = "its holder is unknown, as /proc/locks cannot be read";
@@ -411,7 +411,7 @@ fn syslog(socket: &Path, log: &Path, visibility: &mut Visibility) -> Option<Find
     }
     let text = format_args!("logTarget is syslog, but nothing listens at {shown}: {why}");
     let remedy = format_args!(
-        "start journald or a syslog, or remove logTarget from the network configuration; meanwhile the log goes to {log}"
+        "start journald or a syslog, or remove logTarget from the network configuration; until then the log goes to {log}"
     );
     Some(Finding::warning(Kind::Log, &text, &remedy).about(&shown))
 }
@@ -501,7 +501,7 @@ fn cache_files(evidence: &Evidence, node: &Node) -> Option<Finding> {
         pluralize(names.len(), "file", "files"),
         join_first(names.iter().map(|name| (*name).to_owned()))
     );
-    let remedy = "no address is reclaimed that may belong to one of them; they serve nobody, so move them away:";
+    let remedy = "no address is reclaimed that may belong to one of them; the runtime does not need them, so move them away:";
     let mut commands = vec![format!("sudo mkdir -p {aside}")];
     let paths = names.iter().map(|name| format!("{folder}/{name}"));
     commands.extend(on_plain(&format!("sudo mv -t {aside}"), paths));

@@ -146,7 +146,7 @@ impl SubjectReport {
         if !self.is_known() {
             let subject = &self.subject;
             let mut sentence = match self.unknown {
-                Some(why) => format!("Who or what {subject} is cannot be told: {why}."),
+                Some(why) => format!("It is not known what {subject} is: {why}."),
                 None => format!("Nothing is known about {subject}."),
             };
             if let Some(hint) = &self.hint {

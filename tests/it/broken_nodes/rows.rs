@@ -584,7 +584,7 @@ broken_nodes! {
         add: Add::Fails,
     }
     the_type_is_misspelt {
-        broken_by: "sed -i 's/\"azure-vnet-ipam\"/\"azure-vnet-ipm\"/' /etc/cni/net.d/10-bridge.conflist; $OURS check | grep 'no conflist asks for addresses'",
+        broken_by: "sed -i 's/\"azure-vnet-ipam\"/\"azure-vnet-ipm\"/' /etc/cni/net.d/10-bridge.conflist; $OURS check | grep 'no network configuration uses this plugin'",
         findings: &["conflist"],
         add: Add::Fails,
     }
