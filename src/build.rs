@@ -11,12 +11,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Names the commit where there is no repository, such as in an unpacked archive.
+/// The variable that names the commit where there is no repository, such as in an unpacked archive.
 const VARIABLE: &str = "AZURE_VNET_IPAM_COMMIT";
 
 const UNKNOWN: &str = "unknown";
 
-/// As many digits as git shows by default.
+/// The length of a short commit: as many digits as git shows by default.
 const DIGITS: usize = 7;
 
 fn main() -> ExitCode {
@@ -27,19 +27,19 @@ fn main() -> ExitCode {
     if env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|libc| libc == "musl") {
         tell_cargo("rustc-link-arg-bins=-Wl,-T,src/static.ld");
     }
-    let given = env::var(VARIABLE).unwrap_or_default();
-    let commit = if given.is_empty() {
+    let from_variable = env::var(VARIABLE).unwrap_or_default();
+    let commit = if from_variable.is_empty() {
         let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
         let (checked_out, watched) = commit_of_repository(&package.join(".git"));
         for path in watched.iter().filter(|path| path.exists()) {
             tell_cargo(&format!("rerun-if-changed={}", path.display()));
         }
         checked_out.unwrap_or_else(|| UNKNOWN.to_owned())
-    } else if is_commit(&given) {
-        given
+    } else if is_commit(&from_variable) {
+        from_variable
     } else {
         tell_cargo(&format!(
-            "error={VARIABLE} is not a valid commit: {given:?}; it must have 7 to 64 hexadecimal digits"
+            "error={VARIABLE} is not a valid commit: {from_variable:?}; it must have 7 to 64 hexadecimal digits"
         ));
         return ExitCode::FAILURE;
     };
@@ -90,14 +90,14 @@ fn commit_of_repository(git: &Path) -> (Option<String>, Vec<PathBuf>) {
     let branch = common.join(name);
     let packed = common.join("packed-refs");
     let commit = read_line(&branch).or_else(|| packed_commit(&packed, name));
-    // A branch that is only in packed-refs gets a file of its own with the next commit. Until then,
+    // A branch that is only in packed-refs gets its own file with the next commit. Until then,
     // the nearest folder is watched.
     let nearest = branch.ancestors().find(|path| path.exists());
     let watched = vec![head, packed, nearest.unwrap_or(&common).to_owned()];
     (commit.filter(|text| is_commit(text)), watched)
 }
 
-/// Returns the commit of a branch in `packed-refs`, whose lines are `COMMIT NAME`.
+/// Returns the commit of a branch in `packed-refs`. Its lines have the form `COMMIT NAME`.
 fn packed_commit(packed: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(packed).ok()?;
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));

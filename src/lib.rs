@@ -68,16 +68,16 @@ pub fn main(args: &[OsString]) -> u8 {
     host::shift_boot_clock(&paths);
     let started = host::boot_now();
     match Environment::read(|name| env::var_os(name)) {
-        // A runtime passes no arguments. An operator still has CNI_COMMAND in the environment, from
-        // trying a call by hand.
+        // A runtime passes no arguments. This is an operator who tried a call by hand, and still has
+        // CNI_COMMAND in the environment.
         Some(_) if !args.is_empty() => ops::refuse_arguments(&paths),
         Some(environment) => plugin::main(&environment, &paths, started),
         None => ops::main(args, &paths, started),
     }
 }
 
-/// Returns the name for the state, the lock and the log: that of the executable, which a suffix such
-/// as a version may follow.
+/// Returns the name for the state, the lock and the log: that of the executable. A suffix, such as a
+/// version, may follow it there.
 fn program_name(called: Option<&OsStr>) -> &'static str {
     let is_v6 = called
         .map(Path::new)

@@ -23,7 +23,7 @@ pub fn print(text: &str) -> io::Result<()> {
     print_until(text, Some(boot_now().after(TIMEOUT)))
 }
 
-/// Prints a text to stdout. Without a deadline it waits for as long as the reader takes, because an
+/// Prints a text to stdout. Without a deadline it waits for the reader without end, because an
 /// operator may read slowly.
 ///
 /// # Errors
@@ -40,8 +40,8 @@ pub fn print_until(text: &str, deadline: Option<Moment>) -> io::Result<()> {
     result
 }
 
-/// Returns whether anything was printed to stdout, even a part of a document. Nothing may follow
-/// it.
+/// Returns whether anything was printed to stdout, even a part of a document. Nothing else may be
+/// printed then.
 pub fn has_printed() -> bool {
     HAS_PRINTED.load(Ordering::Relaxed)
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The main job on any machine, without root and without Azure: two pods get addresses from a saved answer of the wire server,
-# one of them releases its address, and `show` tells who holds what. Everything happens in a folder that is removed at the end.
-# BIN names another build of the program to try, and RUNNER what runs it, such as qemu-aarch64.
+# Tries the main job on any machine, without root and without Azure. Two pods get addresses from a saved answer of the wire server,
+# one of them releases its address, and `show` lists the holders. Everything happens in a folder that is removed at the end.
+# BIN names another build of the program, and RUNNER a program that runs it, such as qemu-aarch64.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ BIN=$(realpath "$BIN")
 
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-# Every path of the program is looked up below this folder. The saved answer replaces the wire server.
+# Every path of the program is below this folder. The saved answer replaces the wire server.
 export AZURE_VNET_IPAM_ROOT="$root"
 export AZURE_VNET_IPAM_QUERY_URL=file:wire.xml
 cp testdata/wire.xml "$root"

@@ -1,5 +1,5 @@
-//! Writes the man pages and the completions of shells into the folders `man` and `completions` of the folder that the argument
-//! names. There is one man page of the program, and one of each command.
+//! Writes man pages and shell completions. The argument names a folder, and they go into its folders `man` and `completions`. There is one
+//! man page for the program, and one for each command.
 
 use std::path::PathBuf;
 use std::{env, fs, io};

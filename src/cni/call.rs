@@ -19,8 +19,8 @@ pub struct Call {
     pub netns: String,
     /// `namespace/name` of the pod, for messages.
     pub pod: Option<String>,
-    /// ADD: whether nothing on the node can show that the attachment is alive: an agent asks for an address of its own, or `ipam.keep`
-    /// names the container.
+    /// ADD: whether no evidence on the node can show that the attachment is alive. That is so for an agent that requests an address for
+    /// itself, and for containers that `ipam.keep` names.
     pub is_kept: bool,
     /// ADD: the requested addresses, at most one of each family.
     pub requested: Vec<IpAddr>,
@@ -97,7 +97,7 @@ impl Call {
     }
 }
 
-/// The maximum length of a network name or container ID, because every record repeats them.
+/// The maximum length of a network name or container ID. It is limited because every record repeats them.
 const MAX_LENGTH: usize = 1024;
 
 /// Chooses the version of the result. Without `cniVersion`, the original checks for 0.1.0 and
@@ -191,7 +191,7 @@ fn collect_requested(
 ) -> Result<Vec<IpAddr>, CallError> {
     let in_args: Vec<String> = environment.args("IP").map(str::to_owned).collect();
     let mut all: Vec<IpAddr> = Vec::new();
-    // An invalid `ipam.ipAddress` is not an error here. As in the original, no pool has it later.
+    // An invalid `ipam.ipAddress` is not an error here. As in the original, it is refused later, because no pool has it.
     all.extend(ipam.ip_address.as_deref().and_then(named_address));
     let lists = [("CNI_ARGS IP", in_args)]
         .into_iter()

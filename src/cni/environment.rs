@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::{CallError, Verb};
 
-/// The CNI variables as they are spelled; absent and empty are the same.
+/// The CNI variables as they are spelled. An absent variable is an empty one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// CNI_COMMAND
@@ -20,9 +20,9 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads the variables through `get`. Without CNI_COMMAND, an operator started the program, and
-    /// the result is `None`. Bytes that are not UTF-8 become replacement characters. The checks
-    /// refuse these wherever the text matters.
+    /// Reads the variables through `get`. Returns `None` without CNI_COMMAND: an operator started the
+    /// program. Bytes that are not UTF-8 become replacement characters, which the checks refuse
+    /// wherever the text matters.
     pub fn read(get: impl Fn(&str) -> Option<OsString>) -> Option<Environment> {
         let text = |name| match get(name) {
             Some(value) => value.to_string_lossy().into_owned(),
@@ -90,8 +90,8 @@ impl Environment {
         self.args(name).next()
     }
 
-    /// Returns whether an agent of Kubernetes asks for an address of its own, as cilium-agent does for its ingress. It names a pod,
-    /// but no sandbox, which every runtime passes, and its container ID is not one that runtimes make.
+    /// Returns whether an agent of Kubernetes requests an address for itself, as cilium-agent does for its ingress. Such a call names a
+    /// pod but no sandbox, which every runtime passes. Its container ID does not have the form of a runtime's.
     pub fn is_from_agent(&self) -> bool {
         self.arg("K8S_POD_NAME").is_some()
             && self.arg("K8S_POD_INFRA_CONTAINER_ID").is_none()
@@ -133,26 +133,26 @@ impl Environment {
     }
 }
 
-/// Returns whether a container ID is one that runtimes and cnitool make: a number in hexadecimal digits, with or without hyphens. That
-/// of nerdctl stands behind the name of a namespace.
+/// Returns whether a container ID has the form that runtimes and cnitool use: hexadecimal digits, with or without hyphens. nerdctl puts
+/// the name of a namespace before them.
 fn is_runtime_id(id: &str) -> bool {
     /// A UUID has 32 digits, a hash 64. The name of a node, which agents use, may end with a UUID.
     const LEAST: usize = 32;
-    const LEAST_BEHIND_NAME: usize = 64;
+    const LEAST_AFTER_NAME: usize = 64;
     let is_number = |text: &str, least: usize| {
         let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
         let hyphens = text.bytes().filter(|b| *b == b'-').count();
         digits >= least && digits + hyphens == text.len()
     };
     let last = id.rsplit('-').next().unwrap_or(id);
-    id.starts_with("cnitool-") || is_number(id, LEAST) || is_number(last, LEAST_BEHIND_NAME)
+    id.starts_with("cnitool-") || is_number(id, LEAST) || is_number(last, LEAST_AFTER_NAME)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn with_args(args: &str) -> Option<String> {
+    fn pod_from_args(args: &str) -> Option<String> {
         Environment {
             args: args.into(),
             ..Environment::default()
@@ -163,12 +163,12 @@ mod tests {
     #[test]
     fn the_pod_is_read_from_cni_args() {
         assert_eq!(
-            with_args("IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"),
+            pod_from_args("IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"),
             Some("a/b".into())
         );
-        assert_eq!(with_args("K8S_POD_NAME=b"), Some("b".into()));
+        assert_eq!(pod_from_args("K8S_POD_NAME=b"), Some("b".into()));
         for none in ["", "garbage", ";;=;=x", "K8S_POD_NAME=;K8S_POD_NAMESPACE=a"] {
-            assert_eq!(with_args(none), None, "{none}");
+            assert_eq!(pod_from_args(none), None, "{none}");
         }
     }
 
@@ -198,14 +198,14 @@ mod tests {
         const HASH: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         let pod = "IgnoreUnknown=true;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p";
         let sandbox = format!("{pod};K8S_POD_INFRA_CONTAINER_ID={HASH}");
-        let behind_name = format!("default-{HASH}");
+        let after_name = format!("default-{HASH}");
         for (container_id, args, expected) in [
             ("cilium-ingress-node-1", pod, true),
             ("node-2f0c6a5e-0b9d-4b8e-9a51-6c1f0d3b7a92", pod, true),
             ("cilium-ingress-node-1", &sandbox, false),
             ("cilium-ingress-node-1", "", false),
             (HASH, pod, false),
-            (&behind_name, pod, false),
+            (&after_name, pod, false),
             ("cnitool-0123456789abcdef0123", pod, false),
             ("2f0c6a5e-0b9d-4b8e-9a51-6c1f0d3b7a92", pod, false),
         ] {

@@ -34,8 +34,8 @@ pub enum CallError {
     /// CNI_CONTAINERID has characters that are not allowed.
     #[error("invalid characters in containerID")]
     BadContainerId(String),
-    /// The network's name or CNI_CONTAINERID is longer than any file name. libcni makes both part
-    /// of a file name.
+    /// The network's name or CNI_CONTAINERID is longer than any file name. libcni uses both in a file
+    /// name.
     #[error("{0} is too long")]
     TooLongName(&'static str),
     /// CNI_IFNAME is empty.
@@ -68,21 +68,21 @@ pub enum CallError {
     /// `cniVersion` is not a version.
     #[error("failed to convert major version part {0:?}: it is not a number")]
     NoVersion(String),
-    /// A member that this plugin uses has the wrong type. The text is what was found, or the
+    /// A member that this plugin uses has the wrong type. The text quotes the value, or is the
     /// decoder's message.
     #[error("Failed to parse network configuration: {0}: {1}")]
     WrongType(Key, String),
-    /// `ipam.environment` or `ipam.ipv6Environment`, as the key says, is unknown.
+    /// The value of `ipam.environment` or `ipam.ipv6Environment` is unknown. The key says which.
     #[error("Failed to parse network configuration: Invalid configuration")]
     UnknownEnvironment(Key, String),
-    /// A member that the original does not have is invalid. The text is what was found, or the
+    /// A member that the original does not have is invalid. The text quotes the value, or is the
     /// decoder's message.
     #[error("{0}: {1}")]
     Invalid(Key, String),
     /// A requested address is invalid.
     #[error("invalid requested address {address:?} in {place}: {why}")]
     Requested {
-        /// In the caller's spelling.
+        /// The address in the caller's spelling.
         address: String,
         /// Where it was requested.
         place: &'static str,

@@ -26,8 +26,8 @@ pub struct IpamConfig {
     pub backend: Backend,
     /// Where IPv6 pools come from; `None` for the same source.
     pub ipv6_backend: Option<Backend>,
-    /// Whether the call allocates from IPv6 pools. This is so under the name of the IPv6 plugin,
-    /// and with a source that has no other pools.
+    /// Whether the call allocates from IPv6 pools. That is so for the IPv6 plugin, and for a source
+    /// that has no other pools.
     pub ipv6: bool,
     /// The families of the pod's addresses, one address each, in the order of the result. Empty
     /// when the key is missing.
@@ -48,9 +48,9 @@ pub struct IpamConfig {
     pub node_name: Option<String>,
     /// Addresses that are never allocated.
     pub exclude: Exclusions,
-    /// The containers whose addresses only a DEL or an operator frees. By default that is the ingress of Cilium.
+    /// The containers that keep their addresses until a DEL or an operator releases them. By default that is the ingress of Cilium.
     pub keep: Vec<KeepPattern>,
-    /// How long a released address is not allocated while other addresses are free.
+    /// How long a released address stays unallocated while other addresses are free.
     pub cooldown: Duration,
     /// What STATUS reports when no address is free.
     pub when_full: WhenFull,
@@ -67,7 +67,7 @@ pub enum Backend {
     Azure,
     /// `/etc/kubernetes/interfaces.json`, for Azure Stack.
     Mas,
-    /// The same source by its other name.
+    /// The other name of the same source.
     FileIpam,
     /// The IPv6 range in the node object of the Kubernetes API.
     Ipv6NodeIpam,
@@ -78,10 +78,10 @@ pub enum Backend {
 /// `ipam.statusWhenFull`: what STATUS reports when no address is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The plugin is ready. At max-pods a full pool is normal.
+    /// The plugin is ready. A full pool is normal on a node that runs its maximum number of pods.
     #[default]
     Ready,
-    /// The plugin cannot serve ADDs, as the specification demands.
+    /// The plugin is not ready. The specification demands this.
     Error,
 }
 

@@ -1,8 +1,8 @@
-//! The table of the keys of `ipam`. A key is named only in its row, which also says what its value
-//! must be, where it may stand, and how it is parsed.
+//! The table of the keys of `ipam`. The row of a key says what its value must be, where it may stand,
+//! and how it is parsed.
 //!
-//! The keys are rows and not fields, because they are also used one by one: the first invalid key
-//! in the original's order is reported, and each default is checked without the others.
+//! The keys are rows and not fields, because they are also used one by one. The first invalid key in
+//! the original's order is reported, and each default is checked without the others.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -33,12 +33,13 @@ pub(super) enum Scope {
     EveryVerb,
     /// In a network configuration; read for verbs that allocate.
     Allocation,
-    /// In a network configuration or, as a default for all pods, in the file of defaults; read for
-    /// verbs that allocate.
+    /// In a network configuration, or in the file of defaults for all pods; read for verbs that
+    /// allocate.
     Node,
 }
 
-/// A network configuration may have any text for this key (contract section 6).
+/// The key `ipam.queryInterval`. In a network configuration, its invalid texts are ignored (contract
+/// section 6).
 pub(super) const QUERY_INTERVAL: Key = Key::new(
     "ipam.queryInterval",
     "a string of whole seconds above zero, for example \"10\"",
@@ -217,8 +218,8 @@ impl IpamKey {
     }
 }
 
-/// Iterates over the names of the keys of `ipam` that this plugin uses. Others are ignored,
-/// whatever their type (difference D15).
+/// Iterates over the names of the keys of `ipam` that this plugin uses. Others are ignored, even
+/// those of an unexpected type (difference D15).
 pub fn ipam_keys() -> impl Iterator<Item = &'static str> {
     IPAM_KEYS.iter().map(IpamKey::name)
 }
@@ -228,8 +229,8 @@ pub fn is_ipam_key(name: &str) -> bool {
     IpamKey::find(name).is_some()
 }
 
-/// Parses a list of families. Each may occur once, and the family of the subnet must be one of them. Where a call allocates from IPv6
-/// pools, only IPv6 may occur, and the subnet does not apply if it is IPv4.
+/// Parses a list of families. Each may occur once, and the family of the subnet must be one of them. If the call allocates from IPv6
+/// pools, only IPv6 may occur, and an IPv4 subnet does not apply.
 fn parse_families(key: Key, raw: &RawValue, conf: &IpamConfig) -> Result<Vec<Family>, CallError> {
     let invalid = || CallError::Invalid(key, describe_found(raw));
     let names: Vec<String> = key.parse(raw)?;
@@ -247,11 +248,11 @@ fn parse_families(key: Key, raw: &RawValue, conf: &IpamConfig) -> Result<Vec<Fam
         }
         families.push(family);
     }
-    let has_family_of = |subnet: &String| families.contains(&Family::of_prefix(subnet));
+    let lists_family = |subnet: &String| families.contains(&Family::of_prefix(subnet));
     let is_valid = if conf.ipv6 {
         families == [Family::V6]
     } else {
-        !families.is_empty() && conf.subnet.as_ref().is_none_or(has_family_of)
+        !families.is_empty() && conf.subnet.as_ref().is_none_or(lists_family)
     };
     if is_valid {
         Ok(families)
@@ -260,8 +261,8 @@ fn parse_families(key: Key, raw: &RawValue, conf: &IpamConfig) -> Result<Vec<Fam
     }
 }
 
-/// Parses decimal seconds. For other texts the original uses its default (contract section 6), and
-/// the result is `None`.
+/// Parses decimal seconds. Returns `None` for other texts, for which the original uses its default
+/// (contract section 6).
 fn parse_interval(text: &str) -> Option<Duration> {
     text.parse::<u64>()
         .ok()
@@ -296,7 +297,7 @@ fn parse_keep(key: Key, raw: &RawValue) -> Result<Vec<KeepPattern>, CallError> {
     }
 }
 
-/// Parses an address, or a prefix whose host bits are ignored.
+/// Parses an address or a prefix. Ignores the host bits of a prefix.
 fn parse_prefix(text: &str) -> Option<IpNet> {
     if let Ok(prefix) = text.parse::<IpNet>() {
         return Some(prefix.trunc());

@@ -1,5 +1,5 @@
-//! Parses the network configuration on stdin (contract section 2). The members are first read as
-//! they are spelled, and then validated.
+//! Parses the network configuration on stdin (contract section 2). The members are first read in
+//! their own spelling, and then validated.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use super::raw_ipam_config::RawIpamConfig;
 use super::{CniVersion, Defaults, IpamConfig, Verb};
 use crate::codec::{self, Cursor, Members, ParseError, Read, is, named_address, object};
 
-/// The members that this plugin uses, as they are spelled. Others are ignored, whatever their type
-/// (difference D15).
+/// The members that this plugin uses, before validation. Other members are ignored, even those of
+/// an unexpected type (difference D15).
 #[derive(Debug, Default)]
 pub struct RawNetworkConfig {
     cni_version: Option<Box<RawValue>>,
@@ -34,13 +34,13 @@ pub struct RawNetworkConfig {
 pub struct NetworkConfig {
     /// The version of the result.
     pub version: CniVersion,
-    /// The interface whose pools an ADD without subnet uses.
+    /// The interface that an ADD without subnet takes its pools from.
     pub master: Option<String>,
     /// The level of the log, if it is a known one.
     pub log_level: Option<LevelFilter>,
     /// Whether the log goes to syslog.
     pub syslog: bool,
-    /// The values that are ignored, and why. As from the original, they are no errors.
+    /// The values that are ignored, and why. As in the original, they are not errors.
     pub ignored: Vec<CallError>,
     /// The key `ipam`.
     pub ipam: IpamConfig,
@@ -66,7 +66,7 @@ object! { any_case read RawNetworkConfig {
     "cni.dev/attachments" with(push_raw): attachments,
 } }
 
-// The keys that errors name, beside those of `ipam`.
+// The keys that errors name, besides those of `ipam`.
 const MASTER: Key = Key::new("master", "a string, for example \"eth0\"");
 const LOG_LEVEL: Key = Key::new(
     "logLevel",
@@ -115,26 +115,26 @@ impl RawNetworkConfig {
         Ok(name.unwrap_or_default())
     }
 
-    /// Returns the `cniVersion` that answers are to have; `None` where none is readable.
+    /// Returns the `cniVersion` that answers must have; `None` if it is missing or invalid.
     pub fn requested_version(&self) -> Option<String> {
         self.cni_version().ok()?
     }
 
-    /// Returns `cniVersion`; absent, `null` and empty are the same.
+    /// Returns `cniVersion`; `None` if it is absent, `null` or empty.
     pub(super) fn cni_version(&self) -> Result<Option<String>, CallError> {
         let version =
             parse_string(self.cni_version.as_deref()).map_err(|_| CallError::VersionType)?;
         Ok(version.filter(|v| !v.is_empty()))
     }
 
-    /// Whether the log goes to syslog (`logTarget`). An unknown target means the file.
+    /// Returns whether the log goes to syslog (`logTarget`). An unknown target means the file.
     pub fn wants_syslog(&self) -> bool {
         self.log_target.as_deref().and_then(parse_log_target) == Some(LogTarget::Syslog)
     }
 
-    /// Validates the configuration for a call of `verb` to the plugin named `program`. For a verb
-    /// that does not allocate, members of the wrong type count as missing, because a release
-    /// depends on none of them (promise P4).
+    /// Validates the configuration for a call of `verb` to the plugin named `program`. If the verb
+    /// does not allocate, members of the wrong type count as missing: a release does not depend on
+    /// them (promise P4).
     pub(super) fn validate(
         &self,
         version: CniVersion,
@@ -167,7 +167,7 @@ impl RawNetworkConfig {
         })
     }
 
-    /// The settings of the log whose values are unknown. An empty text means the default.
+    /// Returns the settings of the log that have unknown values. An empty text means the default.
     fn ignored_log_settings(&self) -> Vec<CallError> {
         let (level, target) = (self.log_level.as_deref(), self.log_target.as_deref());
         let unknown_level = level.filter(|raw| parse_log_level(raw).is_none());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_fail_where_the_member_is_used_and_never_a_del() {
+    fn members_of_the_wrong_type_fail_an_add_but_not_a_del() {
         for json in [
             r#"{"name":"a","ipam":[]}"#,
             r#"{"name":"a","ipam":"x"}"#,
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_values_are_named_and_no_error() {
+    fn ignored_values_are_reported_without_an_error() {
         for (json, expected) in [
             (
                 r#"{"logLevel":"WARNING","logTarget":"Syslog","ipam":{"queryInterval":"5"}}"#,

@@ -50,13 +50,13 @@ impl Route {
 /// How the pod resolves names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Dns {
-    /// The name servers, in the order they are asked.
+    /// The name servers, in the order in which they are queried.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
     /// The local domain.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
-    /// The domains in which short names are looked for.
+    /// The domains in which short names are searched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub search: Vec<String>,
     /// Options of the resolver.

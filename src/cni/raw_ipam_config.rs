@@ -1,4 +1,4 @@
-//! Parses and validates the key `ipam` of the network configuration, and the file of its defaults.
+//! Parses and validates the key `ipam` of the network configuration, and the file of defaults for it.
 
 use serde_json::value::RawValue;
 
@@ -17,7 +17,7 @@ const IPAM: Key = Key::new(
 #[derive(Clone, Debug, Default)]
 pub struct Defaults(RawIpamConfig);
 
-/// The members of `ipam` as they are spelled, in the order in which they stand.
+/// The members of `ipam` before validation, in the order of the document.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RawIpamConfig {
     members: Vec<(&'static IpamKey, Box<RawValue>)>,
@@ -112,9 +112,9 @@ impl RawIpamConfig {
         Ok(raw_config)
     }
 
-    /// Validates the members for a call of `verb` to the plugin named `program`. For a verb that
-    /// does not allocate, members that it does not need are not read, and invalid ones count as
-    /// missing, because a release depends on none of them (promise P4).
+    /// Validates the members for a call of `verb` to the plugin named `program`. If the verb does not
+    /// allocate, only members that it needs are read, and invalid ones count as missing: a release
+    /// does not depend on them (promise P4).
     pub fn validate(&self, verb: Verb, program: &str) -> Result<IpamConfig, CallError> {
         let lenient = !verb.allocates();
         let mut conf = IpamConfig {
@@ -137,7 +137,7 @@ impl RawIpamConfig {
         Ok(conf)
     }
 
-    /// Returns why the interval is ignored that the members name, if it is. The original uses its default then.
+    /// Returns why `queryInterval` is ignored, if it is set and invalid. The original uses its default then.
     pub fn ignored_interval(&self, conf: &IpamConfig) -> Option<CallError> {
         let mut members = self.members.iter();
         let (row, value) = members.find(|(row, _)| row.key == QUERY_INTERVAL)?;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_keys_are_read() {
+    fn keys_that_the_original_lacks_are_read() {
         let conf = alone(
             r#"{"exclude":["10.1.0.9","10.2.3.4/16","fd00::/8"],"COOLDOWN":5,
                 "statusWhenFull":"error","environment":"ipv6NodeIpam",

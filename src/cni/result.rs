@@ -48,8 +48,8 @@ struct ResultJson {
     dns: Dns,
 }
 
-/// Prints the result of an ADD that allocated these grants. The routes and name servers are those
-/// of `conf`, if it has any. As in the original, the text is indented by four spaces and has no
+/// Prints the result of an ADD that allocated these grants. If `conf` has routes or name servers,
+/// they replace the default ones. As in the original, the text is indented by four spaces and has no
 /// trailing newline.
 pub fn print_result(grants: &[Grant], conf: &IpamConfig, version: CniVersion) -> String {
     let azure = || Dns {
@@ -101,8 +101,8 @@ fn legacy_ip(grants: &[Grant], family: Family, routes: Vec<Route>) -> Option<Leg
     })
 }
 
-/// Returns the routes of the configuration, or the default route of each address. It has the family
-/// of the address (difference D16: the original routes 0.0.0.0/0 for IPv6 too).
+/// Returns the routes of the configuration, or the default route of each address. A default route
+/// has the family of its address (difference D16: the original routes 0.0.0.0/0 for IPv6 too).
 fn routes(grants: &[Grant], conf: &IpamConfig, version: CniVersion) -> Vec<Route> {
     match &conf.routes {
         Some(routes) if version < CniVersion::V110 => routes.iter().map(Route::plain).collect(),
@@ -161,13 +161,13 @@ pub enum Code {
     Plugin = 100,
 }
 
-/// What a failed call prints.
+/// The error object that a failed call prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniError {
     /// The kind of failure.
     pub code: Code,
-    /// One sentence, which begins with the original's words if it has a message for this. It may
-    /// have counts, but no names of pods or containers.
+    /// One sentence. If the original has a message for this failure, it begins with the same words.
+    /// It may have counts, but no names of pods or containers.
     pub msg: String,
     /// The remedy, and names of pods or containers. It may be empty.
     pub details: String,
@@ -213,7 +213,7 @@ mod tests {
 
     /// The recorded cases compare parsed results, but other programs may compare the text.
     #[test]
-    fn the_text_is_that_of_the_original_to_the_byte() {
+    fn text_equals_that_of_the_original() {
         let grant = Grant {
             space: "local".into(),
             pool: "10.224.0.0/16".into(),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one_object_and_leaves_empty_details_out() {
+    fn error_is_one_object_without_empty_details() {
         let mut error = CniError {
             code: Code::TryAgain,
             msg: "a \"b\"".into(),

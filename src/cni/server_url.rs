@@ -1,9 +1,9 @@
-//! The URL of a server. Its user, password and query may be secrets. Only the request uses the whole URL: messages, the log, files and
-//! screens show it without them.
+//! The URL of a server. Its user, password and query may be secrets. Only the request uses the whole URL. Messages, the log, files and
+//! screens show it without the secrets.
 
 use std::fmt;
 
-/// Where the wire server lists the node's interfaces.
+/// The URL under which the wire server lists the node's interfaces.
 pub const WIRE_SERVER: &str =
     "http://168.63.129.16/machine/plugins?comp=nmagent&type=getinterfaceinfov1";
 
@@ -12,7 +12,7 @@ pub const WIRE_SERVER: &str =
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// Takes a URL as it is configured.
+    /// Creates it from the configured URL.
     pub fn new(url: &str) -> ServerUrl {
         ServerUrl(url.to_owned())
     }
@@ -22,7 +22,7 @@ impl ServerUrl {
         &self.0
     }
 
-    /// Returns whether something is left out when it is printed.
+    /// Returns whether printing it leaves out secrets.
     pub fn has_secrets(&self) -> bool {
         self.to_string() != self.0
     }
@@ -63,25 +63,25 @@ pub fn without_secrets(text: &str) -> String {
 fn hide_secrets(url: &str) -> String {
     let (place, query) = url.split_once('?').unwrap_or((url, ""));
     let (authority, path) = place.split_at(place.find('/').unwrap_or(place.len()));
-    let behind_colon = authority.split_once(':').map_or("", |(_, behind)| behind);
+    let after_colon = authority.split_once(':').map_or("", |(_, after)| after);
     let is_address_or_port = |c: char| c.is_ascii_hexdigit() || matches!(c, ':' | '[' | ']');
-    // A password that is not encoded may contain what usually ends this part.
-    if !behind_colon.contains('@')
-        && !behind_colon.chars().all(is_address_or_port)
-        && let Some((_, behind)) = url.rsplit_once('@')
+    // A password that is not encoded may contain `/` or `?`, which usually end this part.
+    if !after_colon.contains('@')
+        && !after_colon.chars().all(is_address_or_port)
+        && let Some((_, after_at)) = url.rsplit_once('@')
     {
-        return format!("***@{}", hide_secrets(behind));
+        return format!("***@{}", hide_secrets(after_at));
     }
     let host = match authority.rsplit_once('@') {
         Some((_, host)) => format!("***@{host}"),
         None => authority.to_owned(),
     };
-    // A sentence may go on behind the URL.
+    // The URL may be followed by punctuation of a sentence.
     let alone = query.trim_end_matches([':', '.', ',', ';', ')']);
-    let is_the_wire_servers = WIRE_SERVER.split_once('?').is_some_and(|(_, q)| q == alone);
+    let is_query_of_wire_server = WIRE_SERVER.split_once('?').is_some_and(|(_, q)| q == alone);
     if query.is_empty() {
         format!("{host}{path}")
-    } else if is_the_wire_servers {
+    } else if is_query_of_wire_server {
         format!("{host}{path}?{query}")
     } else {
         format!("{host}{path}?***")

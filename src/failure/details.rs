@@ -1,23 +1,23 @@
-//! The codes and the `details` of errors: what to do about each, and names that do not belong in
-//! the message.
+//! The codes and the `details` of errors. The details say what to do, and have the names that do not
+//! belong in the message.
 
 use crate::cni::{Backend, CallError, CniVersion, Code, LOCAL_SPACE};
 use crate::codec::named_address;
 use crate::ipam::{AGAIN, Family, InUseBy, PoolCount, Refusal, RetriedPod};
 
-/// Who reads the details of an error.
+/// The reader of the details of an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Audience<'a> {
-    /// How commands name this program.
+    /// The name of this program in commands.
     pub(super) program: &'a str,
-    /// Whether `check` shows them, which needs no hint to itself.
+    /// Whether `check` shows them. Its own output needs no hint to run it.
     is_check: bool,
-    /// The file with the network configuration, where that is known.
+    /// The file with the network configuration, if it is known.
     file: Option<&'a str>,
 }
 
 impl<'a> Audience<'a> {
-    /// The caller of the plugin, and who reads its events and the log.
+    /// The caller of the plugin, and the readers of its events and its log.
     pub fn caller(program: &'a str) -> Audience<'a> {
         Audience {
             program,
@@ -26,7 +26,7 @@ impl<'a> Audience<'a> {
         }
     }
 
-    /// Who runs `check`. The network configuration is in `file`, if it is about one.
+    /// The operator who runs `check`. `file` has the network configuration, if the error is about one.
     pub fn check(program: &'a str, file: Option<&'a str>) -> Audience<'a> {
         Audience {
             program,
@@ -40,7 +40,7 @@ impl<'a> Audience<'a> {
         self.file.unwrap_or("the network configuration")
     }
 
-    /// Says what `check` does about it, behind other text.
+    /// Returns a hint at what `check` does about the error, to append to other text.
     pub(super) fn check_hint(&self, does: &str) -> String {
         if self.is_check {
             String::new()
@@ -50,7 +50,7 @@ impl<'a> Audience<'a> {
     }
 }
 
-/// The code and the details of an invalid call.
+/// Returns the code and the details of an invalid call.
 pub(super) fn call_error(error: &CallError, audience: &Audience<'_>) -> (Code, String) {
     use Code::{Decoding, InvalidEnvironment, InvalidNetworkConfig};
     let (code, details) = match error {
@@ -59,7 +59,7 @@ pub(super) fn call_error(error: &CallError, audience: &Audience<'_>) -> (Code, S
             return (InvalidEnvironment, details);
         }
         CallError::NoContainerId => (Code::UnknownContainer, "CNI_CONTAINERID is empty"),
-        // The details are the name itself, like those of the original.
+        // As in the original, the details are the name itself.
         CallError::BadContainerId(name) => (InvalidEnvironment, name.as_str()),
         CallError::BadName(name) => (InvalidNetworkConfig, name.as_str()),
         CallError::TooLongName("containerID") => (InvalidEnvironment, NAME_LIMIT),
@@ -101,9 +101,9 @@ pub(super) fn call_error(error: &CallError, audience: &Audience<'_>) -> (Code, S
             "ipam.queryUrl, or AZURE_VNET_IPAM_QUERY_URL where that is set, must begin with http:// or file:, for example \"file:///etc/interfaces.xml\"",
         ),
         CallError::Invalid(key, _) => {
-            return (InvalidNetworkConfig, who_sets(key.path, audience));
+            return (InvalidNetworkConfig, describe_setter(key.path, audience));
         }
-        CallError::WrongType(key, _) => return (Code::Plugin, who_sets(key.path, audience)),
+        CallError::WrongType(key, _) => return (Code::Plugin, describe_setter(key.path, audience)),
         CallError::UnknownEnvironment(key, name) => {
             let [all_but_last @ .., last] = Backend::ALL.map(Backend::name);
             let (key, others) = (key.path, all_but_last.join(", "));
@@ -124,9 +124,9 @@ pub(super) fn call_error(error: &CallError, audience: &Audience<'_>) -> (Code, S
         }
         CallError::TooOldFor(verb, found) => {
             let since = verb.since().unwrap_or(CniVersion::NEWEST);
-            let found = found.map_or("none".to_owned(), |version| version.to_string());
+            let requested = found.map_or("none".to_owned(), |version| version.to_string());
             let details = format!(
-                "{} requires cniVersion {since} or later; found {found}",
+                "{} requires cniVersion {since} or later; found {requested}",
                 verb.as_str()
             );
             return (Code::IncompatibleVersion, details);
@@ -142,8 +142,8 @@ fn supported_versions() -> String {
 /// The details of a name that is too long.
 const NAME_LIMIT: &str = "the name of a network or container may have at most 1024 bytes";
 
-/// Says where the value of a key comes from.
-fn who_sets(path: &str, audience: &Audience<'_>) -> String {
+/// Says who sets a key.
+fn describe_setter(path: &str, audience: &Audience<'_>) -> String {
     if path.starts_with("ipam") || path == "master" {
         format!("correct {path} in {}", audience.configuration())
     } else {
@@ -151,7 +151,7 @@ fn who_sets(path: &str, audience: &Audience<'_>) -> String {
     }
 }
 
-/// The code and the details of a refused allocation. `configured` is `ipam.ipAddress` of the call.
+/// Returns the code and the details of a refused allocation. `configured` is `ipam.ipAddress` of the call.
 pub(super) fn refusal(
     refusal: &Refusal,
     configured: Option<&str>,
@@ -162,7 +162,7 @@ pub(super) fn refusal(
         _ => Code::Plugin,
     };
     let (program, configuration) = (audience.program, audience.configuration());
-    let about_key = |address: &str| who_asks(address, configured, configuration);
+    let about_key = |address: &str| describe_requester(address, configured, configuration);
     let details = match refusal {
         Refusal::NoSpace { space, .. } if space != LOCAL_SPACE => format!(
             "ipam.addressSpace is {space:?}, but sources fill only {LOCAL_SPACE:?}: remove ipam.addressSpace from {configuration}{}",
@@ -196,7 +196,7 @@ pub(super) fn refusal(
         } => format!(
             "no pool has {family} addresses; the pools are {}: {}",
             join_first(passed_over),
-            who_sets_family(*family, configuration)
+            describe_family_keys(*family, configuration)
         ),
         Refusal::NoPoolOfFamily {
             family,
@@ -205,7 +205,7 @@ pub(super) fn refusal(
         } => format!(
             "the pools are {}: {}",
             join_first(passed_over),
-            who_sets_family(*family, configuration)
+            describe_family_keys(*family, configuration)
         ),
         Refusal::NoPool { subnet, known } => format!(
             "ipam.subnet is {subnet:?}, and the pools are [{}]: correct ipam.subnet in {configuration} ({AZURE_VNET}); `{program} show` says how full each pool is",
@@ -256,11 +256,11 @@ pub(super) fn refusal(
     (code, details)
 }
 
-/// Who sets `ipam.subnet` where the network configuration lacks it (contract section 19).
+/// Says who sets `ipam.subnet` if the network configuration lacks it (contract section 19).
 const AZURE_VNET: &str = "the main plugin azure-vnet fills it in from its own state";
 
-/// Says that the network configuration asks for the address, if it does.
-fn who_asks(address: &str, configured: Option<&str>, configuration: &str) -> String {
+/// Says that the network configuration requests the address. Empty if it does not.
+fn describe_requester(address: &str, configured: Option<&str>, configuration: &str) -> String {
     let is_configured = configured.is_some_and(|configured| {
         configured == address
             || named_address(configured).is_some_and(|named| named.to_string() == address)
@@ -274,20 +274,20 @@ fn who_asks(address: &str, configured: Option<&str>, configuration: &str) -> Str
     }
 }
 
-/// Says which keys ask for a family.
-fn who_sets_family(family: Family, configuration: &str) -> String {
+/// Says which keys request a family.
+fn describe_family_keys(family: Family, configuration: &str) -> String {
     format!(
         "correct the key that requests {family} in {configuration} (ipam.families, ipam.type, ipam.environment, ipam.ipv6Environment), or assign addresses of that family"
     )
 }
 
-/// Returns what to do when no address is free. The advice depends on what keeps the addresses.
+/// Returns what to do when no address is free. The advice depends on why the addresses are not free.
 pub fn exhausted(
     pools: &[PoolCount],
     retried: Option<&RetriedPod>,
     audience: &Audience<'_>,
 ) -> String {
-    let advice = what_keeps(pools, audience);
+    let advice = advise_when_full(pools, audience);
     match retried {
         Some(RetriedPod { pod, held }) => format!(
             "pod {pod} holds {held} of them, because its sandboxes fail again and again: find out why, and remove the sandboxes that the runtime keeps (`crictl pods`, `crictl rmp -f`); {advice}"
@@ -296,10 +296,13 @@ pub fn exhausted(
     }
 }
 
-fn what_keeps(pools: &[PoolCount], audience: &Audience<'_>) -> String {
+fn advise_when_full(pools: &[PoolCount], audience: &Audience<'_>) -> String {
     let (program, configuration) = (audience.program, audience.configuration());
     let sum = |count: fn(&PoolCount) -> usize| pools.iter().map(count).sum::<usize>();
-    if pools.iter().any(|pool| pool.subnet == OF_NULL_SOURCE) {
+    if pools
+        .iter()
+        .any(|pool| pool.subnet == SUBNET_OF_NULL_SOURCE)
+    {
         format!(
             "ipam.environment is \"null\", a source that lists no addresses: correct ipam.environment in {configuration}{}",
             audience.check_hint("names the file")
@@ -342,8 +345,8 @@ fn what_keeps(pools: &[PoolCount], audience: &Audience<'_>) -> String {
     }
 }
 
-/// The subnet of the pool without addresses that `ipam.environment: "null"` stands for.
-const OF_NULL_SOURCE: &str = "0.0.0.0/0";
+/// The subnet of the pool without addresses that `ipam.environment: "null"` creates.
+const SUBNET_OF_NULL_SOURCE: &str = "0.0.0.0/0";
 
 /// Joins the first few items of a list.
 pub(super) fn join_first(all: &[String]) -> String {

@@ -36,7 +36,7 @@ pub enum Failure {
     Refused {
         /// The reason.
         refusal: Refusal,
-        /// What is wrong with the list of addresses, if something is.
+        /// What is wrong with the list of addresses, if anything.
         source: Option<String>,
         /// `ipam.ipAddress` of the network configuration.
         configured_address: Option<Box<str>>,
@@ -67,7 +67,7 @@ pub enum Failure {
     Output {
         /// The error of the system.
         error: io::Error,
-        /// What became of the address.
+        /// What happened to the address.
         fate: Fate,
     },
     /// A defect of this program.
@@ -98,8 +98,8 @@ impl From<LockError> for Failure {
 }
 
 impl Failure {
-    /// The failure for an error of the state's files; `stage` is what the original's message begins
-    /// with.
+    /// Returns the failure for an error of the state's files. The original's message begins with
+    /// `stage`.
     pub fn from_store(stage: &'static str, error: StoreError) -> Failure {
         if error.lock_was_lost() {
             Failure::Lock(LockError::Removed { path: error.path })
@@ -153,7 +153,7 @@ impl Failure {
                 let configured = configured_address.as_deref();
                 let (code, mut details) = details::refusal(refusal, configured, audience);
                 if let Some(trouble) = source {
-                    // Without pools it is the cause.
+                    // Without pools, the source is the cause of the refusal, and comes first.
                     let is_cause = match refusal {
                         Refusal::NoSpace { space, .. } => space == LOCAL_SPACE,
                         Refusal::NoPools { passed_over, .. } => passed_over.is_empty(),

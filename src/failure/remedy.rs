@@ -1,17 +1,17 @@
-//! What to do about a source that gave no pools, and about missing permissions.
+//! What to do about a source that failed, and about missing permissions.
 
 use std::net::IpAddr;
 
 use crate::cni::ServerUrl;
 use crate::source::{AnswerError, FetchError, Source, SourceError};
 
-/// Describes the error of a source: with the key that chose it, and with the remedy of a Kubernetes API.
+/// Describes the error of a source. Names the key that selects the source, or adds the remedy for the Kubernetes API.
 pub fn message_with_remedy(source: Option<&Source>, error: &SourceError) -> String {
-    let is_of_source = matches!(
+    let is_from_source = matches!(
         error,
         SourceError::Fetch(..) | SourceError::Answer(..) | SourceError::File(..)
     );
-    let failed = source.filter(|_| is_of_source);
+    let failed = source.filter(|_| is_from_source);
     let key = failed.and_then(|source| source.failed_part(error).chosen_by());
     match (error, key) {
         (SourceError::Node(_, why), _) => format!("{error}; {}", why.remedy()),
@@ -29,14 +29,14 @@ pub const ENVIRONMENT_REMEDY: &str = "unset or correct AZURE_VNET_IPAM_QUERY_URL
 /// What to do about a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remedy {
-    /// The cause as far as it is known, and what to do, without full stop.
+    /// The cause, as far as it is known, and what to do. It has no full stop.
     pub text: String,
     /// The commands to type.
     pub commands: Vec<String>,
 }
 
-/// What to do about `source`, which failed with `error`. `is_root` is whether this process runs as
-/// root.
+/// Returns what to do about `source`, which failed with `error`. `is_root` says whether this process
+/// runs as root.
 pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Remedy {
     let (text, commands) = match (source, error) {
         (_, SourceError::Node(_, why)) => (why.remedy(), vec![]),
@@ -66,9 +66,9 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
     }
 }
 
-/// What to do about a server that did not answer with status 200, and the commands to type.
+/// Returns what to do about a server that did not answer with status 200, and the commands to type.
 fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<String>) {
-    let host = host_of(url.whole());
+    let host = host_in(url.whole());
     let pattern = host.replace('.', "[.]");
     let show_answer = vec![with_whole_url(show_answer(url), url)];
     let show_path_of_packets = vec![
@@ -123,20 +123,20 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
     }
 }
 
-/// The command that shows the beginning of an answer.
+/// Returns the command that shows the beginning of an answer.
 fn show_answer(url: &ServerUrl) -> String {
     format!("curl -sS -i -m 10 '{url}' | head -c 2000")
 }
 
-/// The command that shows the packet filters of all kinds that may drop packets to a host, whose name the pattern matches. It loads no
-/// module of the kernel.
+/// Returns the command that shows all packet filters that may drop packets to a host. `pattern` matches the name of the host. The command
+/// loads no kernel module.
 fn show_filters(pattern: &str) -> String {
     format!(
         "for tool in 'nft list ruleset' iptables-nft-save iptables-legacy-save iptables-save; do command -v ${{tool%% *}} >/dev/null && sudo timeout 10 $tool 2>/dev/null; done | awk '/^[*]|^table /{{table=$0; chain=\"\"}} /[cC]hain /{{chain=$0}} /{pattern}|DROP|REJECT|drop|reject/{{if (!seen[table chain $0]++) print table, chain, $0; n++}} END{{if (!n) print \"no rule drops packets\"}}'"
     )
 }
 
-/// Says where the secrets of a URL come from, which a command lacks.
+/// Adds a note to a command if its URL was printed without secrets.
 fn with_whole_url(command: String, url: &ServerUrl) -> String {
     if url.has_secrets() {
         format!("{command}  # with the whole URL, as it is configured")
@@ -145,7 +145,7 @@ fn with_whole_url(command: String, url: &ServerUrl) -> String {
     }
 }
 
-/// What to do about an answer that cannot be used.
+/// Returns what to do about an answer that cannot be used.
 fn answer_remedy(error: &AnswerError) -> &'static str {
     match error {
         AnswerError::Cut => {
@@ -165,7 +165,7 @@ fn answer_remedy(error: &AnswerError) -> &'static str {
 }
 
 /// Returns the host of a URL.
-fn host_of(url: &str) -> &str {
+fn host_in(url: &str) -> &str {
     let without_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = without_scheme.split(['/', '?']).next().unwrap_or_default();
     let host_and_port = authority

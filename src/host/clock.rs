@@ -122,7 +122,7 @@ impl Timestamp {
         })
     }
 
-    /// Creates it from whole seconds since 1970.
+    /// Creates a timestamp from whole seconds since 1970.
     pub const fn from_seconds(seconds: i64) -> Timestamp {
         Timestamp {
             seconds,
@@ -130,14 +130,14 @@ impl Timestamp {
         }
     }
 
-    /// Returns the seconds east of UTC at this time, from `TZ` or /etc/localtime; 0 when neither
-    /// can be read.
+    /// Returns the offset of the local time zone at this time, in seconds east of UTC. It is from `TZ`
+    /// or /etc/localtime, and 0 if neither can be read.
     pub fn local_offset(self) -> i32 {
         static ZONE: OnceLock<Option<TimeZone>> = OnceLock::new();
         let zone = ZONE.get_or_init(|| match std::env::var("TZ") {
             Ok(tz) => ZONES.parse_posix_tz(&tz).ok(),
-            // Most nodes run on UTC. They have no such file, or a link, which is read faster than a
-            // zone file.
+            // Most nodes run on UTC. They have no such file, or a link to UTC. Reading a link is
+            // faster than reading a zone file.
             Err(_) if local_time_is_utc(Path::new("/etc/localtime")) => None,
             Err(_) => ZONES.parse_local().ok(),
         });
@@ -197,7 +197,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The seconds of `Z` or `+01:00`.
+/// Parses `Z` or `+01:00` to seconds.
 fn parse_offset(zone: &str) -> Option<i64> {
     let (sign, (hours, minutes)) = match zone.split_at_checked(1)? {
         ("Z" | "z", "") => return Some(0),
@@ -213,10 +213,10 @@ fn two_numbers(text: &str) -> Option<(u8, u8)> {
     Some((first.parse().ok()?, second.parse().ok()?))
 }
 
-/// Where time zones are, and how they are read.
+/// The folders of time zones, and how their files are read.
 const ZONES: TimeZoneSettings<'static> =
     TimeZoneSettings::new(TimeZoneSettings::DEFAULT_DIRECTORIES, |path| {
-        /// The largest of them takes a few KiB.
+        /// The largest zone file takes a few KiB.
         const LIMIT: usize = 1 << 20;
         Ok(read_bounded(Path::new(path), LIMIT)?.required()?)
     });
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_are_read_in_every_zone_and_printed_in_one() {
+    fn timestamps_of_every_zone_are_parsed() {
         for (text, utc) in [
             ("2026-11-20T21:09:39Z", "2026-11-20T21:09:39Z"),
             ("2026-11-20T22:09:39+01:00", "2026-11-20T21:09:39Z"),

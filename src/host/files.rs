@@ -1,9 +1,10 @@
-//! The one place where files are opened (promise P9).
+//! Opens, reads and replaces files. All files are opened here (promise P9).
 //!
-//! A pipe or device in a file's place must not block a call. So files are opened without blocking,
-//! are used only when they are regular, and are read with a limit. Writers follow no symbolic link.
+//! A pipe or device in the place of a file must not block a call. So files are opened without
+//! blocking, are used only if they are regular, and are read with a limit. Writers follow no symbolic
+//! link.
 //!
-//! This file also finds out whether a folder can take a new file.
+//! This file also checks whether a folder can take a new file.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -86,7 +87,8 @@ fn read_opened(opened: io::Result<File>, limit: usize, room: usize) -> io::Resul
     if meta.is_file() && length > limit {
         return Ok(ReadOutcome::TooLarge);
     }
-    // The kernel reports a length of 0 for its own files. Only an empty read shows their end.
+    // The kernel reports a length of 0 for files such as those in /proc. Only an empty read shows
+    // their end.
     let enough = if length > 0 { length } else { usize::MAX };
     let bytes = read_until(&file, length + room, limit, enough)?;
     Ok(if bytes.len() > limit {
@@ -106,7 +108,8 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Opens a folder or a network namespace for reading, without blocking, whatever is in its place.
+/// Opens a folder or a network namespace for reading. It does not block, even if a pipe is in its
+/// place.
 ///
 /// # Errors
 /// It is missing or may not be opened.
@@ -114,8 +117,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::RDONLY, 0)
 }
 
-/// Opens a file without blocking, whatever is in its place. A new file gets this mode. For a file
-/// that may have existed before, call [`check_regular`] next.
+/// Opens a file. It does not block, even if a pipe is in its place. A new file gets this mode. For a
+/// file that may have existed before, call [`check_regular`] next.
 ///
 /// # Errors
 /// The system refuses.
@@ -189,7 +192,7 @@ fn read_until(
     limit: usize,
     enough: usize,
 ) -> io::Result<Vec<u8>> {
-    /// Files of the kernel have a length of 0.
+    /// Files in /proc have a length of 0.
     const LEAST: usize = 512;
     let mut bytes = Vec::with_capacity(expected.max(LEAST) + 1);
     while bytes.len() <= limit && bytes.len() < enough {
@@ -204,8 +207,8 @@ fn read_until(
     Ok(bytes)
 }
 
-/// Replaces the contents of a small file in place: writes the text, and then cuts off what is left
-/// of a longer old text. When the process is killed in between, that rest stays.
+/// Replaces the contents of a small file in place: writes the text, and then cuts off the rest of a
+/// longer old text. If the process is killed in between, that rest stays.
 ///
 /// # Errors
 /// It is not a regular file, or cannot be written.
@@ -220,14 +223,14 @@ pub fn overwrite(file: &File, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces the file at `path` atomically, with these permission bits whatever the umask.
+/// Replaces the file at `path` atomically. It gets these permission bits, independent of the umask.
 ///
 /// The text is written to `<path>.<pid>.new`, which is then renamed. It is not flushed to the disk,
 /// so after a power cut the file may be empty.
 ///
 /// # Errors
-/// The system refuses, or `path` is not a regular file. A link is not followed, because in a folder
-/// that everybody may write to it could lead to any file. After an error the old file is in place,
+/// The system refuses, or `path` is not a regular file. Links are not followed: in a folder that
+/// everybody may write to, a link could lead to any file. After an error the old file is in place,
 /// and the new one is removed.
 pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
@@ -261,9 +264,9 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Returns why this user may not write a file or folder; `None` when it may, or when nothing is
-/// there. For root, "permission denied" means that it is immutable, or that a security module
-/// forbids the access.
+/// Returns why this user may not write a file or folder; `None` if it may, or if nothing is there.
+/// For root, "permission denied" means that the file is immutable, or that a security module forbids
+/// the access.
 pub fn write_refusal(path: &Path) -> Option<io::Error> {
     match access(path, Access::WRITE_OK) {
         Ok(()) | Err(Errno::NOENT) => None,
@@ -271,8 +274,8 @@ pub fn write_refusal(path: &Path) -> Option<io::Error> {
     }
 }
 
-/// Returns why a file can be neither replaced nor removed; `None` when it can, or when nothing is
-/// there. It is immutable or append-only, or something is mounted on it.
+/// Returns why a file can be neither replaced nor removed; `None` if it can, or if nothing is there.
+/// Such a file is immutable or append-only, or something is mounted on it.
 pub fn replace_refusal(path: &Path) -> Option<io::Error> {
     let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()).ok()?;
     let has = |attribute| found.stx_attributes.intersects(attribute);
@@ -370,14 +373,14 @@ mod tests {
         fs::remove_file(&path).unwrap();
     }
 
-    /// A folder of its own, and the names of what is in it.
+    /// Creates an empty folder. Returns it, and a function that lists the names in it.
     fn folder(name: &str) -> (PathBuf, impl Fn() -> Vec<String>) {
         let folder = std::env::temp_dir().join(format!("replace-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        let looked_at = folder.clone();
+        let listed = folder.clone();
         let names = move || {
-            let entries = fs::read_dir(&looked_at).unwrap();
+            let entries = fs::read_dir(&listed).unwrap();
             let mut names: Vec<_> = entries
                 .map(|e| e.unwrap().file_name().into_string().unwrap())
                 .collect();
@@ -453,16 +456,16 @@ mod tests {
         found.f_bavail = 3;
         found.f_files = 100;
         found.f_favail = 5;
-        let of_root = Room {
+        let expected_for_root = Room {
             bytes: 7 * 4096,
             files: Some(5),
         };
-        let of_others = Room {
+        let expected_for_others = Room {
             bytes: 3 * 4096,
             files: Some(5),
         };
-        assert_eq!(room_for(&found, true), of_root);
-        assert_eq!(room_for(&found, false), of_others);
+        assert_eq!(room_for(&found, true), expected_for_root);
+        assert_eq!(room_for(&found, false), expected_for_others);
         found.f_files = 0;
         assert_eq!(room_for(&found, true).files, None);
     }

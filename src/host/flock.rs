@@ -24,7 +24,7 @@ pub enum LockOutcome {
 
 /// Locks a file exclusively, and creates it when it is missing.
 ///
-/// This program never replaces or removes a lock file. If somebody else does so during the wait,
+/// This program never replaces or removes a lock file. If another program does so during the wait,
 /// the new file is locked instead, because later processes will lock that one.
 ///
 /// # Errors
@@ -40,8 +40,8 @@ pub fn lock(path: &Path, wait: Duration) -> io::Result<LockOutcome> {
         let at_path = fs::metadata(path);
         check_regular(&held)?;
         if held.mode() & 0o077 != 0 {
-            // The original leaves the file readable, and whoever may read it may lock it. This
-            // fails on a read-only file system, where the lock still works.
+            // The original leaves the file readable, and every reader could lock it. Setting the
+            // mode fails on a read-only file system, where the lock still works.
             let _ = file.set_permissions(Permissions::from_mode(PRIVATE));
         }
         if at_path.is_ok_and(|meta| (meta.dev(), meta.ino()) == (held.dev(), held.ino())) {
@@ -65,8 +65,8 @@ pub fn lock_folder(folder: &Path, wait: Duration) -> io::Result<LockOutcome> {
     wait_for(opened, boot_now().after(wait))
 }
 
-/// Waits for a lock in the kernel, which serves the waiting processes in their order. flock(2) has
-/// no timeout, so a timer interrupts it.
+/// Waits for a lock in the kernel, which serves waiting processes in the order of their arrival.
+/// flock(2) has no timeout, so a timer interrupts it.
 fn wait_for(file: File, deadline: Moment) -> io::Result<LockOutcome> {
     let left = || deadline.since(boot_now());
     match FileExt::try_lock_exclusive(&file) {
@@ -107,8 +107,8 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(30);
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Returns when a process is blocked in flock(2) on this file. In the kernel's list the line of
-    /// such a process has an arrow.
+    /// Waits until a process is blocked in flock(2) on this file. In /proc/locks, the line of such a
+    /// process has an arrow.
     fn wait_until_contended(path: &Path) {
         let inode = fs::metadata(path).unwrap().ino();
         let file = format!(":{inode} 0 EOF");

@@ -31,8 +31,8 @@ pub fn stdout_was_closed() -> bool {
 
 /// Makes a write beyond RLIMIT_FSIZE fail with EFBIG.
 ///
-/// By default it raises a signal that kills the process. A call that has printed its address may
-/// still write its log then, and the runtime would take the ADD for failed.
+/// By default, such a write raises a signal that kills the process. A call that is killed while it
+/// writes its log has already printed its address, but the runtime would count the ADD as failed.
 #[allow(unsafe_code)]
 pub fn ignore_file_size_signal() {
     // SAFETY: no handler is installed, so no code runs when the signal arrives. Nothing else in the
@@ -138,7 +138,7 @@ pub(super) fn open_user_namespace(namespace: BorrowedFd<'_>) -> io::Result<Owned
     }
 }
 
-/// What a descriptor stands for when the kernel is asked for a namespace cookie.
+/// The kind of descriptor that a namespace cookie is read from.
 #[derive(Clone, Copy)]
 pub(super) enum CookieSource {
     /// A namespace: NS_GET_ID of ioctl_nsfs(2), since Linux 6.18.
@@ -148,8 +148,8 @@ pub(super) enum CookieSource {
     Socket,
 }
 
-/// Asks the kernel for the cookie of a namespace, a number that is unique within a boot. Returns
-/// `None` when the kernel does not report it.
+/// Reads the cookie of a namespace, a number that is unique within a boot. Returns `None` if the
+/// kernel does not report it.
 #[allow(unsafe_code)]
 pub(super) fn read_cookie(file: BorrowedFd<'_>, source: CookieSource) -> Option<u64> {
     /// `_IOR(0xb7, 0xd, __u64)`. The number includes the size, so the kernel writes no more.

@@ -24,11 +24,11 @@ pub struct Link {
     pub enslaved: bool,
     /// Whether it is switched on (IFF_UP), with or without a cable.
     pub is_up: bool,
-    /// The kernel's number of the link that it is a port of, such as a bridge.
+    /// The index of the link that it is a port of, such as a bridge.
     pub master: Option<u32>,
-    /// The number (netnsid) of the network namespace of its other end, where that is another one.
+    /// The number (netnsid) of the network namespace of its other end, if that is another namespace.
     pub peer_namespace: Option<u32>,
-    /// The hardware address that the device was made with, in the form of `mac`; empty where it has none.
+    /// The permanent hardware address of the device, in the form of `mac`; empty if it has none.
     pub permanent_mac: String,
 }
 
@@ -164,7 +164,7 @@ fn from_folder(folder: &Path) -> io::Result<Vec<Link>> {
             mac,
             loopback,
             enslaved: flags & IFF_SLAVE != 0,
-            // A folder stands for links that work.
+            // Tests use the folder. Their links are up.
             is_up: true,
             name,
             ..Link::default()

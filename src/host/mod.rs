@@ -1,5 +1,4 @@
-//! Reads facts from the kernel, and opens files of the host. [`Paths`] builds every path of the
-//! program.
+//! Reads from the kernel, and opens files of the host. [`Paths`] builds every path of the program.
 
 mod clock;
 mod files;

@@ -1,7 +1,7 @@
 //! A minimal client of rtnetlink(7).
 //!
-//! /sys has the same facts about links, but can show those of another network namespace, and takes
-//! four times as long to read on a node with 250 links.
+//! /sys also describes links. But it can show those of another network namespace, and reading it
+//! takes four times as long on a node with 250 links.
 
 use std::io;
 
@@ -70,7 +70,7 @@ impl Netlink {
         Err(io::Error::other("the table keeps changing"))
     }
 
-    /// Asks for one entry; `None` when the kernel answers that there is none.
+    /// Requests one entry; `None` if the kernel answers that there is none.
     pub fn ask(&self, kind: u16, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
         /// Any number will do, because the answer to such a request is a single message.
         const SEQUENCE: u32 = 1;

@@ -24,31 +24,31 @@ pub fn netns(paths: &Paths, path: &str) -> Option<NetNs> {
     })
 }
 
-/// Returns the kernel's cookie of the namespace at `path`; `None` where the kernel does not report it.
+/// Returns the kernel's cookie of the namespace at `path`; `None` if the kernel does not report it.
 pub fn netns_cookie(paths: &Paths, path: &str) -> Option<u64> {
     let file = open(&paths.under_root(path)).ok().filter(is_namespace)?;
-    // Before Linux 6.18 the kernel answers only from inside the namespace.
-    let ask_from_inside = || Ok(Netlink::open()?.namespace_cookie());
-    namespace_cookie(&file).or_else(|| in_namespace(paths, path, ask_from_inside).ok()?)
+    // Before Linux 6.18, the cookie can be read only from inside the namespace.
+    let read_from_inside = || Ok(Netlink::open()?.namespace_cookie());
+    namespace_cookie(&file).or_else(|| in_namespace(paths, path, read_from_inside).ok()?)
 }
 
-/// Runs `ask` in the network namespace at this path.
+/// Runs `read` in the network namespace at this path.
 ///
 /// # Errors
-/// The namespace cannot be entered, or `ask` fails.
+/// The namespace cannot be entered, or `read` fails.
 pub fn in_namespace<T: Send>(
     paths: &Paths,
     netns: &str,
-    ask: impl FnOnce() -> io::Result<T> + Send,
+    read: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
     let namespace = open(&paths.under_root(netns))?;
-    // A thread that enters a namespace cannot return, so a new thread does.
+    // A thread that enters a namespace cannot return, so a new thread enters it.
     thread::scope(|scope| {
-        let ask_from_inside = || {
+        let read_from_inside = || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            ask()
+            read()
         };
-        let thread = thread::Builder::new().spawn_scoped(scope, ask_from_inside)?;
+        let thread = thread::Builder::new().spawn_scoped(scope, read_from_inside)?;
         thread.join().map_err(|_| io::ErrorKind::Other)?
     })
 }
@@ -66,15 +66,13 @@ pub(super) fn is_namespace(file: &File) -> bool {
     fstatfs(file).is_ok_and(|found| i128::from(found.f_type) == NSFS_MAGIC)
 }
 
-/// Returns the cookie of the namespace that this file is; `None` before Linux 6.18, and for files
-/// that are no namespaces.
+/// Returns the cookie of an open namespace; `None` before Linux 6.18, and for other files.
 pub(super) fn namespace_cookie(file: &File) -> Option<u64> {
     read_cookie(file.as_fd(), CookieSource::Namespace)
 }
 
-/// Returns whether the network namespace that this file is belongs to a user namespace below `own`
-/// (device and inode). Any user may create such a namespace. False where the kernel does not report
-/// it.
+/// Returns whether an open network namespace belongs to a user namespace below `own` (device and
+/// inode). Any user may create such a namespace. False if the kernel does not report it.
 pub(super) fn is_of_another_user_namespace(file: &File, own: (u64, u64)) -> bool {
     // The kernel refuses this for a user namespace above our own.
     open_user_namespace(file.as_fd())
@@ -85,11 +83,11 @@ pub(super) fn is_of_another_user_namespace(file: &File, own: (u64, u64)) -> bool
 /// Returns the device and inode of what `path` leads to; `None` when nothing is there.
 ///
 /// # Errors
-/// It cannot be looked at.
+/// It cannot be examined.
 pub fn namespace_id(paths: &Paths, path: &str) -> io::Result<Option<(u64, u64)>> {
     match stat(paths.under_root(path)) {
         Ok(found) => Ok(Some((found.st_dev, found.st_ino))),
-        // The path of a process ends with it.
+        // The path of a process disappears with the process.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::SRCH) => Ok(None),
         Err(e) => Err(e.into()),
     }

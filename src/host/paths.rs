@@ -26,7 +26,7 @@ impl Paths {
         self.name
     }
 
-    /// Returns the paths of the plugin with another name on the same node.
+    /// Returns the paths of the plugin `name` on the same node.
     pub fn of_plugin(&self, name: &'static str) -> Paths {
         Paths {
             name,
@@ -58,18 +58,18 @@ impl Paths {
     }
 
     /// The lock that an ADD holds from the query of the source until the answer is saved. The file
-    /// has the last failure, and the interfaces of the last answer.
+    /// records the last failure, and the interfaces of the last answer.
     pub fn fetch_lock(&self) -> PathBuf {
         self.lock_folder().join(format!("{}.fetch", self.name))
     }
 
-    /// The second copy of the state. It is not in the folder of locks, so that it survives the loss
-    /// of that folder, and hidden, so that `rm azure-vnet*` does not remove it with the state.
+    /// The second copy of the state. It is outside of the folder of locks, so that it survives the
+    /// loss of that folder. It is hidden, so that `rm azure-vnet*` does not remove it too.
     pub fn backup(&self) -> PathBuf {
         self.under_root(&format!("/var/run/.{}.backup", self.name))
     }
 
-    /// The journals and the markers of versions before the backup.
+    /// The journals and markers of versions that had no backup.
     pub fn of_earlier_versions(&self) -> [PathBuf; 6] {
         let in_lock_folder =
             |suffix: &str| self.lock_folder().join(format!("{}.{suffix}", self.name));
@@ -103,8 +103,8 @@ impl Paths {
         self.under_root("/proc")
     }
 
-    /// Returns whether the kernel's interfaces, addresses and routes are this node's. They are not
-    /// when a list of interfaces below a root replaces them.
+    /// Returns whether the kernel's interfaces, addresses and routes belong to this node. They do not
+    /// if a list of interfaces below a root replaces them.
     pub fn is_this_host(&self) -> bool {
         self.links().is_none()
     }
@@ -183,13 +183,13 @@ impl Paths {
         self.plugin_folder.is_some()
     }
 
-    /// The executable of this process, even if it was removed since. It is never below the root,
-    /// where the list of processes is not this machine's.
+    /// The executable of this process, even if the file was removed. It is never below the root,
+    /// which has processes of another machine.
     pub fn own_executable(&self) -> PathBuf {
         PathBuf::from("/proc/self/exe")
     }
 
-    /// A standard stream of this process, which is never below the root either.
+    /// A standard stream of this process. It is never below the root either.
     pub fn own_stream(stream: usize) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{stream}"))
     }

@@ -15,9 +15,10 @@ use super::files::{check_regular, open_in_new_folder};
 pub struct RotatingFile {
     /// A file of at least this many bytes is rotated before the next text.
     pub full_at: u64,
-    /// The most files kept: `x`, `x.1`, `x.2` and so on, the oldest last.
+    /// The maximum number of files: `x`, `x.1`, `x.2` and so on, the oldest last.
     pub files: u32,
-    /// The mode of the files. A file that another program made with a wider mode gets this one: whoever can read a file can lock it.
+    /// The mode of the files. A file that another program created with a wider mode gets this one, because every reader of a file could
+    /// lock it.
     pub mode: u32,
 }
 
@@ -42,8 +43,9 @@ impl RotatingFile {
             let _ = file.set_permissions(Permissions::from_mode(self.mode));
         }
         let is_full = meta.len() >= self.full_at;
-        // No call waits for another one's rotation. A call that does not get the lock at once
-        // appends to the full file. Only who opened it before its mode was set holds it for long.
+        // A call does not wait for a rotation. If it does not get the lock at once, it appends to
+        // the full file. Only a process that opened the file before its mode was set can hold the
+        // lock for long.
         let is_far_too_long = meta.len() >= 2 * self.full_at;
         if is_full && (FileExt::try_lock_exclusive(&file).is_ok() || is_far_too_long) {
             self.rotate(path, &file, heading)?;
@@ -85,7 +87,7 @@ impl RotatingFile {
     }
 }
 
-/// Whether the last line of a file of this length has no end, as after a damage. A text behind it could not be read.
+/// Whether the last line of a file of this length has no end, as in a damaged file. A text behind it could not be read.
 fn ends_within_line(file: &File, length: u64) -> bool {
     let mut last = [b'\n'];
     // A file that was rotated since then is shorter, and nothing is read.
@@ -93,7 +95,7 @@ fn ends_within_line(file: &File, length: u64) -> bool {
     last != *b"\n"
 }
 
-/// Returns the path of the `n`th file before the current one; for 0, the current one's.
+/// Returns the path of the `n`th file before the current one. 0 means the current file.
 pub fn rotated_path(path: &Path, n: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     if n > 0 {
@@ -135,8 +137,8 @@ mod tests {
             .unwrap()
             .set_len(KEPT.full_at - 1)
             .unwrap();
-        let not_asked = || panic!("it is not full");
-        KEPT.append(&path, b"more\n", not_asked).unwrap();
+        let unused_heading = || panic!("it is not full");
+        KEPT.append(&path, b"more\n", unused_heading).unwrap();
         // With the end of the line before it.
         assert_eq!(fs::metadata(&path).unwrap().len(), KEPT.full_at + 5);
         fs::remove_dir_all(folder).unwrap();
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_of_the_originals_log_neither_stay_nor_stop_a_rotation() {
+    fn log_of_the_original_gets_our_mode_and_readers_do_not_prevent_its_rotation() {
         let folder = folder("readers");
         let path = folder.join("x.log");
         let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
@@ -200,7 +202,7 @@ mod tests {
         }
         KEPT.append(&path, b"new\n", Vec::new).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
-        // The process's umask may take more away from a new file.
+        // The umask may clear more bits of a new file's mode.
         assert_eq!(mode() & !KEPT.mode, 0);
         fs::remove_dir_all(folder).unwrap();
     }

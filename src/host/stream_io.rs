@@ -1,5 +1,5 @@
-//! Reads and writes stdin and stdout with a deadline. The other end may be slow, may have made the
-//! stream non-blocking, and may be a terminal.
+//! Reads and writes stdin and stdout with a deadline. The other end may be slow or a terminal, and it
+//! may have set the stream to non-blocking.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,14 +12,14 @@ use rustix::io::Errno;
 use super::clock::{block_at_most, boot_now};
 use crate::ipam::Moment;
 
-/// How many bytes a pipe that is ready takes without blocking (PIPE_BUF).
+/// The number of bytes that a ready pipe takes without blocking (PIPE_BUF).
 const CHUNK: usize = 4096;
 
 /// Writes a whole text.
 ///
 /// # Errors
-/// The stream cannot be written, or not before `deadline`. The number says how many bytes were
-/// written before the error.
+/// The stream cannot be written, or not all of it before `deadline`. The number is how many bytes
+/// were written before the error.
 pub fn write_stream(
     stream: BorrowedFd<'_>,
     text: &[u8],
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn write_times_out_when_nobody_reads() {
+    fn write_times_out_without_a_reader() {
         for flags in [OFlags::NONBLOCK, OFlags::empty()] {
             let (_reader, writer) = io::pipe().unwrap();
             fcntl_setfl(&writer, flags).unwrap();

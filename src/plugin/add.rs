@@ -39,7 +39,7 @@ pub fn add(
     allocate(&wanted, &mut known, context, record)
 }
 
-/// Allocates what is wanted, with what is known already.
+/// Allocates the wanted addresses. Starts from what the call already knows.
 ///
 /// # Errors
 /// Nothing is allocated.
@@ -84,8 +84,8 @@ pub fn allocate(
     Ok(grants)
 }
 
-/// Takes back the grants of an ADD that fails after they were saved: only what this call newly allocated, and only if the state still
-/// says so.
+/// Releases the new grants of an ADD that fails after they were saved. Addresses that the attachment held before stay held. A grant is
+/// left alone if the state has changed since.
 pub fn take_back(attachment: &Attachment, grants: &[Grant], context: &Context) -> Fate {
     let is_new = |grant: &&Grant| grant.kind != GrantKind::Renewed;
     if !grants.iter().any(|grant| is_new(&grant)) {
@@ -93,7 +93,7 @@ pub fn take_back(attachment: &Attachment, grants: &[Grant], context: &Context) -
     }
     let is_released = transact(context, &mut Known::default(), None, |state, _, _| {
         let is_changed = state.ipam_mut().revoke_all(attachment, grants);
-        // A loss is left to the next ADD.
+        // A lost state is left for the next ADD to rebuild.
         let is_lost = state.condition.lost().is_some();
         state.must_save = is_changed && !is_lost;
         Ok(!is_changed || !is_lost)
@@ -107,8 +107,8 @@ pub fn take_back(attachment: &Attachment, grants: &[Grant], context: &Context) -
     Fate::Released
 }
 
-/// The words that the original's message begins with when the state cannot be written. Without a subnet, it saves for the first time
-/// when it has chosen a pool.
+/// Returns the words that the original's message begins with when the state cannot be written. Without a subnet, the original first
+/// saves when it has chosen a pool.
 pub(super) fn original_stage(wanted: &Wanted) -> &'static str {
     let first = wanted.addresses.first();
     first.map_or(POOL_STAGE, |address| address.pool.stage())

@@ -1,4 +1,4 @@
-//! What the steps of a call share, and the defaults of `ipam`.
+//! The context that the steps of a call share. Also reads the file of defaults for `ipam`.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use crate::state::{self, Files, LockError, Locked, State, StoreError, WriteStamp
 /// The version in a new state, in the original's form.
 const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
-/// The most that a call takes, not counting the source. It bounds all waits for the lock together.
+/// The longest that a call takes, without its queries of the source. It bounds all waits for the lock together.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What every step of a call needs to know.
+/// The context of a call.
 #[derive(Debug)]
 pub struct Context {
     /// The path of every file.
     pub paths: Paths,
     /// When the process started.
     pub started: Moment,
-    /// The boot that moments belong to.
+    /// The ID of the current boot. Moments are valid only within it.
     pub boot_id: Option<String>,
-    /// What the environment says instead of the network configuration about the source.
+    /// Settings of the source in the environment. They override the network configuration.
     pub source_overrides: SourceOverrides,
     /// The node that the call works on.
     pub node: Rc<dyn Node>,
@@ -36,7 +36,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Collects it for a call on this machine.
+    /// Creates the context of a call on this machine.
     pub fn new(paths: &Paths, started: Moment) -> Context {
         Context {
             paths: paths.clone(),
@@ -45,7 +45,7 @@ impl Context {
         }
     }
 
-    /// Collects it for a call on a node that only the tests' memory holds.
+    /// Creates the context of a call on a simulated node, for tests.
     #[doc(hidden)]
     pub fn on(node: Rc<dyn Node>, started: Moment, boot_id: Option<String>) -> Context {
         Context {
@@ -68,7 +68,7 @@ impl Context {
         &*self.node
     }
 
-    /// Now.
+    /// The current time.
     pub(crate) fn now(&self) -> Moment {
         self.node.now()
     }
@@ -76,7 +76,7 @@ impl Context {
     /// Acquires the lock on the state. All waits of one call together end after [`LONGEST`].
     ///
     /// # Errors
-    /// Another call holds it for too long, or it cannot be made.
+    /// Another call holds it for too long, or the file of the lock cannot be created or locked.
     pub(super) fn lock(&self) -> Result<Locked<'_>, LockError> {
         let began = self.now();
         let left = LONGEST.saturating_sub(began.since(self.started));
@@ -85,9 +85,9 @@ impl Context {
         locked
     }
 
-    /// Adds to the time that the call has waited for the lock on the state. A free lock is not waited for.
+    /// Adds to the time that the call has waited for the lock on the state.
     fn note_lock_wait(&self, waited: Duration) {
-        /// Taking a free lock is a matter of microseconds.
+        /// A shorter time is no wait: a free lock is acquired within microseconds.
         const LEAST: Duration = Duration::from_millis(1);
         if waited >= LEAST {
             let waited = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
@@ -99,7 +99,7 @@ impl Context {
     /// Reads the state under its lock.
     ///
     /// # Errors
-    /// The system does not let it be read.
+    /// The file cannot be read.
     pub fn open(&self, locked: &mut Locked<'_>) -> Result<State, StoreError> {
         locked.open(self.boot_id.as_deref(), None)
     }
@@ -107,12 +107,12 @@ impl Context {
     /// Reads the state without its lock.
     ///
     /// # Errors
-    /// The system does not let it be read.
+    /// The file cannot be read.
     pub fn view(&self) -> Result<State, StoreError> {
         state::view(self.files(), self.boot_id.as_deref())
     }
 
-    /// Replaces the state under its lock, with all that stands beside it.
+    /// Replaces the state and its backup under the lock.
     ///
     /// # Errors
     /// As [`Locked::commit`].
@@ -124,7 +124,7 @@ impl Context {
         locked.commit(state, self.stamp(&time))
     }
 
-    /// Returns the text of a state that is not to be written.
+    /// Returns the text that a commit of this state would write.
     pub(super) fn print_state(&self, state: &mut State) -> Vec<u8> {
         state.print(self.stamp(&self.files().wall_time()))
     }
@@ -138,8 +138,9 @@ impl Context {
     }
 }
 
-/// Reads the file of defaults for `ipam`, which azure-vnet's configuration cannot carry, as azure-vnet drops keys that it does not know.
-/// Returns its valid members and a message for each invalid one, which is ignored so that no pod fails for it.
+/// Reads the file of defaults for `ipam`. The keys cannot be in azure-vnet's configuration, because azure-vnet drops keys that it does
+/// not know. Returns the valid members and a message for each invalid one. Invalid members are ignored, so that no pod fails because of
+/// them.
 pub(crate) fn read_settings(path: &Path) -> (Defaults, Vec<String>) {
     /// Larger files are not read.
     const LIMIT: usize = 256 << 10;

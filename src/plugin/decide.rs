@@ -1,5 +1,5 @@
-//! Deciding an ADD: values in, values out. It reads no file and no clock, and asks only whether the host or a namespace has an address,
-//! so that whole histories can be compared with a model.
+//! Decides an ADD. It reads no file and no clock, so that tests can compare whole histories with a model. It only asks the node whether
+//! the host or a network namespace has an address.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -17,19 +17,19 @@ use crate::ipam::{
 use crate::source::{FreshAnswer, SourceError, Turn, time_limit};
 use crate::state::{Condition, QUARANTINE, Refreshed, State};
 
-/// What an ADD comes to. `State::must_save` says whether the state is to be saved.
+/// The outcome of an ADD. `State::must_save` says whether the state must be saved.
 #[derive(Debug)]
 pub struct Decision {
     /// The grant of each address, or why nothing is granted.
     pub granted: Result<Vec<Grant>, Failure>,
-    /// What else was done.
+    /// The other changes of the state.
     pub actions: Vec<Action>,
 }
 
 /// Decides an ADD.
 ///
 /// # Errors
-/// What is needed first. The state must not be saved then.
+/// The decision needs something first. The state must not be saved then.
 pub fn decide(
     state: &mut State,
     wanted: &Wanted,
@@ -79,7 +79,7 @@ pub fn decide(
     Ok(Decision { granted, actions })
 }
 
-/// Asks for an answer of the source, unless there is one that is recent enough, or a query has just failed.
+/// Requires an answer of the source, unless the last one is recent enough or a query has just failed.
 fn require_answer(state: &State, known: &Known<'_>, now: Moment) -> Result<(), Need> {
     /// The pause after a failed query, while the pools are usable.
     const PAUSE: Duration = Duration::from_secs(10);
@@ -107,7 +107,8 @@ fn require_answer(state: &State, known: &Known<'_>, now: Moment) -> Result<(), N
     Err(Need::Answer(time_limit(has_pools)))
 }
 
-/// Asks for an answer of the source before a refusal. What was recent enough to serve is not enough to refuse.
+/// Requires a new answer of the source before an ADD is refused. An answer that is recent enough to allocate from may lack the addresses
+/// that were added since.
 fn require_newer_answer(state: &State, known: &Known<'_>) -> Result<(), Need> {
     if is_answered(state, known) {
         return Ok(());
@@ -115,16 +116,15 @@ fn require_newer_answer(state: &State, known: &Known<'_>) -> Result<(), Need> {
     Err(Need::NewerAnswer(time_limit(!state.is_empty())))
 }
 
-/// Whether this call has asked, with or without success. Another call's answer counts too, and so does its failure, if it came after
-/// this call began.
+/// Returns whether the source was queried since this call began, with or without success. The query of another call counts too.
 fn is_answered(state: &State, known: &Known<'_>) -> bool {
     known.answer.is_some()
         || known.merged_at(state) > Some(known.started)
         || known.is_failed_by_peer()
 }
 
-/// Merges the answer that this call got. Returns what is wrong with the list of addresses, if there is something: the source failed, or
-/// lists what cannot be used.
+/// Merges the answer that this call got. Returns what is wrong with the list of addresses, if anything: the source failed, or it lists
+/// values that cannot be used.
 fn merge_answer(
     state: &mut State,
     known: &Known<'_>,
@@ -148,13 +148,13 @@ fn merge_answer(
         actions.push(Action::Rejected(rejection.to_string()));
         return Some(unusable(answer).unwrap_or_else(|| not_fresh(&why)));
     }
-    // Another call may have merged a newer one, when the file for the turn was removed.
+    // Another call may have merged a newer answer. Two calls can query at once if the file of the turn is removed.
     if Some(answer.began) < known.merged_at(state) {
         actions.push(Action::Overtaken);
         return None;
     }
     let merged = state.ipam_mut().merge(&answer.matched.inventory, now);
-    // The new addresses may be somebody's whom the state never knew.
+    // Pods that are not recorded may already use the new addresses.
     if merged.added > 0 && state.condition == Condition::Ready {
         state.condition = Condition::Reconcile;
     }
@@ -167,7 +167,7 @@ fn merge_answer(
     unusable(answer)
 }
 
-/// The first value of an answer that cannot be used, if there is one.
+/// Describes the first value of an answer that cannot be used, if there is one.
 fn unusable(answer: &FreshAnswer) -> Option<String> {
     let first = answer.matched.unusable.first.as_ref()?;
     Some(format!("the source lists {first}"))
@@ -187,7 +187,7 @@ fn reject(answer: &FreshAnswer) -> SourceError {
     }
 }
 
-/// Decides whether a state that is not there is a fresh one. That needs a look at the node.
+/// Requires a scan of the node where the state is missing. The scan shows whether the state is new or was lost.
 fn require_proof_of_freshness(
     state: &mut State,
     wanted: &Wanted,
@@ -197,11 +197,11 @@ fn require_proof_of_freshness(
         return Ok(());
     };
     if loss.may_be_fresh && state.is_empty() {
-        // Nothing can be proved before there are pools. As from the original, there is a state when the source has answered.
+        // Nothing can be proved before there are pools. As in the original, the state is first saved when the source has answered.
         state.must_save = matches!(known.answer, Some(Ok(_)));
         return Ok(());
     }
-    // So that the quarantine begins now, whatever else happens.
+    // The quarantine begins now, even if this ADD fails.
     let may_be_fresh = loss.may_be_fresh;
     state.must_save = true;
     if may_be_fresh {
@@ -210,11 +210,11 @@ fn require_proof_of_freshness(
     Ok(())
 }
 
-/// Decides whether a state that is not there is a fresh one: no pod uses an address that the source lists. Where pods have addresses
-/// of another family only, these are those of another plugin, such as azure-vnet-ipam beside azure-vnet-ipamv6.
+/// Decides whether a missing state is new: no pod uses an address that the source lists. If pods have addresses of another family only,
+/// these belong to another plugin, such as azure-vnet-ipam beside azure-vnet-ipamv6.
 fn prove_fresh(state: &mut State, wanted: &Wanted, look: &Look) {
     let in_use = state.ipam().used_by_pods(&look.evidence);
-    let is_of_a_wanted_family = |address: &IpAddr| {
+    let is_wanted_family = |address: &IpAddr| {
         let family = Family::from_address(*address);
         wanted
             .addresses
@@ -225,7 +225,7 @@ fn prove_fresh(state: &mut State, wanted: &Wanted, look: &Look) {
     let unreadable = lists
         .into_iter()
         .find(|(_, list)| matches!(list, EvidenceList::Unreadable(_)));
-    let why = if in_use.iter().any(is_of_a_wanted_family) {
+    let why = if in_use.iter().any(is_wanted_family) {
         Some("it is not there, though pods have addresses of its pools".to_owned())
     } else {
         unreadable.map(|(name, _)| format!("it is not there, and {name} cannot be read"))
@@ -240,7 +240,7 @@ fn prove_fresh(state: &mut State, wanted: &Wanted, look: &Look) {
     }
 }
 
-/// Compares the state with the node where that must come first. A state without pools has nothing to compare.
+/// Reconciles the state with the node if that must come first. A state without pools has nothing to reconcile.
 fn reconcile_if_due(
     state: &mut State,
     known: &Known<'_>,
@@ -253,10 +253,10 @@ fn reconcile_if_due(
     if is_reconciliation_due(state) {
         reconcile(state, known.look()?, now, actions);
     }
-    // A quarantine that has just begun is over at once if the loss was seen long enough ago.
-    if let Some(until) = quarantine_over(state, now) {
+    // The quarantine counts from when the loss was first seen. One that begins now may therefore be over at once.
+    if let Some(until) = ended_quarantine(state, now) {
         let look = known.look()?;
-        // A look that began during the quarantine may lack pods that were configured during it.
+        // A scan that began during the quarantine may lack pods that were configured during it.
         if look.began < until {
             return Err(Need::Look(Vec::new()));
         }
@@ -265,18 +265,18 @@ fn reconcile_if_due(
     Ok(())
 }
 
-/// Returns whether the state must be compared with the node before it is used.
+/// Returns whether the state must be reconciled with the node before it is used.
 fn is_reconciliation_due(state: &State) -> bool {
     !matches!(state.condition, Condition::Ready | Condition::Fresh)
 }
 
-/// Returns the end of the quarantine if that is past. Then every ADD from before the loss has finished, and
-/// a scan of the node shows all of them. The state must be compared with the node once more.
-fn quarantine_over(state: &State, now: Moment) -> Option<Moment> {
+/// Returns the end of the quarantine if it has passed. Every ADD from before the loss has finished by then, and a scan of the node shows
+/// the address of each. The state must be reconciled once more.
+fn ended_quarantine(state: &State, now: Moment) -> Option<Moment> {
     state.ipam().quarantine.filter(|until| *until <= now)
 }
 
-/// Brings the state in line with the node. The state is ready afterwards. A state that was ready before leaves its quarantine.
+/// Reconciles the state with the node. The state is ready afterwards. A state that was ready before leaves its quarantine.
 fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Action>) {
     let evidence = &look.evidence;
     let condition = mem::replace(&mut state.condition, Condition::Ready);
@@ -305,7 +305,7 @@ fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Acti
     state.must_save = true;
 }
 
-/// Completes the records that name only the container of this ADD: they may belong to another of its interfaces.
+/// Completes the records that name the container of this ADD, but no interface. They may belong to another of its interfaces.
 fn complete_holders(state: &mut State, wanted: &Wanted, known: &Known<'_>) -> Result<(), Need> {
     if state.ipam().lacks_interface(&wanted.attachment) {
         let evidence = &known.look()?.evidence;
@@ -314,7 +314,7 @@ fn complete_holders(state: &mut State, wanted: &Wanted, known: &Known<'_>) -> Re
     Ok(())
 }
 
-/// Allocates each address that is wanted, or none at all.
+/// Allocates each wanted address, or none at all.
 fn allocate_all(
     ipam: &mut Ipam,
     wanted: &Wanted,
@@ -335,8 +335,8 @@ fn allocate_all(
     Ok(grants)
 }
 
-/// Allocates an address that the host neither has nor routes to (difference D19), and that the network namespace of its last holder does
-/// not have any more (difference D24). Such an address is somebody else's, whatever the pools say.
+/// Allocates an address. Skips those that the host has or routes to (difference D19). Skips those that the network namespace of the last
+/// holder still has (difference D24). Such addresses are in use, even if they are free in the pools.
 pub(super) fn allocate(
     ipam: &mut Ipam,
     wanted: &Wanted,
@@ -362,7 +362,7 @@ pub(super) fn allocate(
             actions.push(Action::Withheld(granted));
             continue;
         }
-        // Where there is one there are often many: cloud-init configures all addresses of an interface on the host.
+        // One such address is seldom alone: cloud-init configures all addresses of an interface on the host.
         taken.on_host.insert(granted);
         taken.on_host.extend(host.all());
         let count = ipam.mark_on_host(&taken.on_host);
@@ -373,8 +373,8 @@ pub(super) fn allocate(
     }
 }
 
-/// Whether the network namespace of the last holder still has a released address: the main plugin or the runtime could not take its
-/// sandbox down. An ADD for that very namespace may have it again.
+/// Returns whether the network namespace of the last holder still has a released address. The main plugin or the runtime failed to tear
+/// the sandbox down then. An ADD for the same namespace may have the address again.
 fn is_withheld(
     free: &Free,
     address: IpAddr,
@@ -388,7 +388,7 @@ fn is_withheld(
     })
 }
 
-/// Frees what the dead hold of the pools that are exhausted. That needs a look at the node. Returns whether there was anything to
+/// Reclaims the addresses of dead holders in the exhausted pools. That needs a scan of the node. Returns whether there was any record to
 /// judge.
 fn reclaim_for(
     state: &mut State,
@@ -417,7 +417,7 @@ fn reclaim_for(
 
 /// Returns the records to judge when the pools of an ADD are exhausted.
 pub(super) fn candidates(ipam: &Ipam, wanted: &Wanted, now: Moment) -> Vec<Candidate> {
-    // A pool that a resized subnet left behind may hold what the named one lists.
+    // When a subnet was resized, its old pool may hold addresses that the named pool lists.
     let lists = |subnet: &str, key: &IpAddr| {
         let space = ipam.spaces.get(&wanted.space);
         let named = space.and_then(|space| space.pools.get(space.pool_named(subnet)?));
@@ -433,7 +433,8 @@ pub(super) fn candidates(ipam: &Ipam, wanted: &Wanted, now: Moment) -> Vec<Candi
     ipam.candidates(is_wanted, Some(wanted), now)
 }
 
-/// Returns the addresses that this call allocated although another record holds them. What contradicted itself before is still served.
+/// Returns the addresses that this call allocated although another record holds them. Older contradictions in the state do not fail an
+/// ADD.
 fn find_conflicts(ipam: &Ipam, grants: &[Grant]) -> Vec<Violation> {
     let is_new = |grant: &&Grant| matches!(grant.kind, GrantKind::New(_));
     let allocated: BTreeSet<IpAddr> = grants
@@ -448,21 +449,21 @@ fn find_conflicts(ipam: &Ipam, grants: &[Grant]) -> Vec<Violation> {
     violations
 }
 
-/// Returns the pools' flags of having been handed out whole, the only thing that a refused request may change by itself.
+/// Returns each pool's flag that says that it was handed out whole. A refused request may change only these.
 fn pool_flags(ipam: &Ipam) -> Vec<i64> {
     ipam.pools().map(|(_, _, pool)| pool.ref_count).collect()
 }
 
-/// Frees the candidates of a look that are dead, for an operator. A pending reconciliation comes first, as in an ADD. In a quarantine
-/// nothing is freed.
+/// Reclaims the addresses of dead candidates, for an operator. A pending reconciliation comes first, as in an ADD. During a quarantine
+/// nothing is reclaimed.
 pub fn reclaim(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Action>) {
     if is_reconciliation_due(state)
-        || quarantine_over(state, now).is_some_and(|until| until <= look.began)
+        || ended_quarantine(state, now).is_some_and(|until| until <= look.began)
     {
         reconcile(state, look, now, actions);
     }
     let ipam = state.ipam_mut();
-    // Another pod may have got an address of the candidates, and may not have configured it yet.
+    // During a quarantine, a pod that is not recorded may have an address of a candidate, and may not have configured it yet.
     let candidates = match ipam.quarantine {
         None => look.candidates.clone(),
         Some(_) => Vec::new(),
@@ -474,7 +475,7 @@ pub fn reclaim(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Ac
 
 #[cfg(test)]
 mod tests {
-    //! What the histories cannot show: their node has no addresses of the host, no operator, and no state that contradicts itself.
+    //! Tests what the histories cannot reach: addresses of the host, the operator, and a state that contradicts itself.
 
     use super::*;
     use crate::ipam::NetNs;
@@ -494,26 +495,26 @@ mod tests {
         state
     }
 
-    /// What is known after this look, where the source does not answer.
-    fn after_look(evidence: Evidence) -> Known<'static> {
+    /// What a call knows after a scan that found this evidence. The source does not answer.
+    fn known_after_scan(evidence: Evidence) -> Known<'static> {
         Known {
             look: Some(Look {
                 evidence,
                 began: NOW,
                 ..Look::default()
             }),
-            ..without_look()
+            ..known_without_scan()
         }
     }
 
-    fn without_look() -> Known<'static> {
+    fn known_without_scan() -> Known<'static> {
         Known {
             answer: Some(Err("it does not answer".to_owned())),
             ..Known::default()
         }
     }
 
-    /// The turn of a call that finds this failure in the file.
+    /// The turn of a call that finds this failure recorded.
     fn turn(failed: Option<Moment>, now: Moment) -> Turn {
         let found = Attempts {
             failed,
@@ -554,12 +555,12 @@ mod tests {
     }
 
     /// A host that has no address of the pools.
-    fn nowhere() -> TestHost {
+    fn empty_host() -> TestHost {
         TestHost::default()
     }
 
     #[test]
-    fn the_source_is_asked_unless_an_answer_or_a_failure_is_recent() {
+    fn source_is_queried_unless_an_answer_or_a_failure_is_recent() {
         let at = |second: u64| Moment(second * 1_000_000_000);
         let (started, now) = (at(1000), at(1001));
         let needs = |refreshed: Option<u64>, failed: Option<u64>, interval: Option<u64>| {
@@ -588,7 +589,7 @@ mod tests {
         );
         let always = [short, long.clone()];
         for (refreshed, failed, interval, expected) in [
-            // Since this call began.
+            // An answer or a failure since this call began.
             (Some(1001), None, None, [None, None]),
             (None, Some(1001), None, [None, None]),
             (Some(1000), None, None, always.clone()),
@@ -621,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_is_asked_before_a_refusal() {
+    fn source_is_queried_before_a_refusal() {
         let mut known = Known {
             source: Some(&Source::Null),
             interval: Some(Duration::MAX),
@@ -633,15 +634,21 @@ mod tests {
             source: Source::Null.name(),
         });
         for pod in ["a", "b"] {
-            assert!(decide_at(&mut state, &wanted(pod), &known, &nowhere()).is_ok());
+            assert!(decide_at(&mut state, &wanted(pod), &known, &empty_host()).is_ok());
         }
-        let full = decide(&mut state, &wanted("c"), &known, NOW, &nowhere());
+        let full = decide(&mut state, &wanted("c"), &known, NOW, &empty_host());
         assert!(matches!(full, Err(Need::NewerAnswer(_))), "{full:?}");
         known.has_timed_out = true;
-        let empty = decide(&mut State::default(), &wanted("a"), &known, NOW, &nowhere());
+        let empty = decide(
+            &mut State::default(),
+            &wanted("a"),
+            &known,
+            NOW,
+            &empty_host(),
+        );
         assert!(matches!(empty, Err(Need::Answer(_))), "{empty:?}");
         known.answer = Some(Err("it does not answer".to_owned()));
-        let refused = decide_at(&mut State::default(), &wanted("a"), &known, &nowhere());
+        let refused = decide_at(&mut State::default(), &wanted("a"), &known, &empty_host());
         let Err(Failure::Refused { source, .. }) = refused else {
             panic!("{refused:?}");
         };
@@ -654,7 +661,7 @@ mod tests {
     #[test]
     fn an_address_of_the_host_is_skipped() {
         let mut state = state();
-        let (pod, known) = (wanted("pod"), without_look());
+        let (pod, known) = (wanted("pod"), known_without_scan());
         let on_host = TestHost {
             on_host: [ip("10.0.0.4")].into(),
             ..TestHost::default()
@@ -668,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_another_family_do_not_make_a_new_state_a_lost_one() {
+    fn missing_state_is_new_if_pods_use_only_another_family() {
         let v6 = PoolSelector::Any {
             family: Family::V6,
             if_name: None,
@@ -689,8 +696,8 @@ mod tests {
                 may_be_fresh: true,
                 ..Loss::default()
             });
-            let known = after_look(shows(used.as_slice()));
-            let _ = decide_at(&mut state, &pod, &known, &nowhere());
+            let known = known_after_scan(shows(used.as_slice()));
+            let _ = decide_at(&mut state, &pod, &known, &empty_host());
             assert_eq!(holders(state.ipam()), expected, "{used:?}");
         }
     }
@@ -701,10 +708,10 @@ mod tests {
         for (address, number) in [("10.0.0.4", 1), ("10.0.0.5", 2)] {
             hold(state.ipam_mut(), address, attached(address, number), NOW);
         }
-        let known = after_look(shows(&["10.0.0.4", "10.0.0.5"]));
+        let known = known_after_scan(shows(&["10.0.0.4", "10.0.0.5"]));
         for must_save in [true, false] {
             state.must_save = false;
-            let refused = decide_at(&mut state, &wanted("pod"), &known, &nowhere());
+            let refused = decide_at(&mut state, &wanted("pod"), &known, &empty_host());
             assert!(
                 matches!(refused, Err(Failure::Refused { .. })),
                 "{refused:?}"
@@ -715,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_cannot_be_read_does_not_show_that_a_state_is_new() {
+    fn missing_state_is_not_new_if_a_list_of_evidence_is_unreadable() {
         for (azure_vnet, expected) in [
             (EvidenceList::Absent, "10.0.0.4=pod"),
             (EvidenceList::Unreadable("EIO".to_owned()), ""),
@@ -726,11 +733,11 @@ mod tests {
                 may_be_fresh: true,
                 ..Loss::default()
             });
-            let known = after_look(Evidence {
+            let known = known_after_scan(Evidence {
                 azure_vnet,
                 ..Evidence::default()
             });
-            let _ = decide_at(&mut state, &wanted("pod"), &known, &nowhere());
+            let _ = decide_at(&mut state, &wanted("pod"), &known, &empty_host());
             assert_eq!(holders(state.ipam()), expected);
         }
     }
@@ -782,7 +789,7 @@ mod tests {
             (None, &still_there, false),
             (netns(8), &still_there, false),
             (netns(7), &still_there, true),
-            (None, &nowhere(), true),
+            (None, &empty_host(), true),
         ] {
             let wanted = Wanted {
                 netns: own,
@@ -806,7 +813,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_pool_gets_back_what_the_dead_hold_of_it_in_another_pool() {
+    fn named_pool_reclaims_its_addresses_from_dead_holders_in_another_pool() {
         let (old, new) = ("10.0.0.0/24", "10.0.0.0/23");
         let mut ipam = with_pools(&[(old, 0, &["10.0.0.4", "10.0.0.5"]), (new, 0, &["10.0.0.4"])]);
         for address in ["10.0.0.4", "10.0.0.5"] {
@@ -821,7 +828,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_reclaims_nothing_in_a_quarantine() {
+    fn operator_reclaims_nothing_during_a_quarantine() {
         for (end, expected) in [(None, ""), (Some(Moment(NOW.0 + 1)), "10.0.0.4=dead")] {
             let mut state = state();
             let ipam = state.ipam_mut();

@@ -14,10 +14,10 @@ use crate::state::{Condition, LockError, State};
 /// The words that the original's message begins with.
 const STAGE: &str = "Failed to release address";
 
-/// Releases all addresses of the attachment, unless azure-vnet takes back a second ADD of a running pod.
+/// Releases all addresses of the attachment. Nothing is released when azure-vnet takes back a second ADD of a running pod.
 ///
 /// # Errors
-/// The release cannot be saved, or the lock cannot be had and the attachment holds something.
+/// The release cannot be saved, or the lock cannot be acquired and the attachment holds an address.
 pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     if let Some(address) = hint(call).key()
         && context
@@ -33,7 +33,7 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     });
     match released {
         Ok(released) => log_released(released.freed, record),
-        // Nothing depends on the note of an early DEL.
+        // Only the note of an early DEL could not be saved. Nothing depends on it.
         Err(TransactionError::Commit(_, released)) if !released.must_be_saved => {}
         Err(TransactionError::Lock(error @ LockError::Io { .. })) => {
             return without_lock(call, context, error);
@@ -43,16 +43,16 @@ pub fn del(call: &Call, context: &Context, record: &mut OperationRecord) -> Resu
     Ok(())
 }
 
-/// What a DEL comes to.
+/// The outcome of a DEL.
 #[derive(Debug)]
 struct Released {
     freed: Vec<Freed>,
-    /// Whether it counts only if it is saved.
+    /// Whether the DEL fails if the state cannot be saved.
     must_be_saved: bool,
 }
 
-/// Decides what a DEL releases. Two kinds of records need a look at the node first: one without a known holder, and one that names only
-/// the container and not the interface.
+/// Decides what a DEL releases. Two kinds of records need a scan of the node first: those without a known holder, and those that name the
+/// container but no interface.
 fn decide(
     state: &mut State,
     call: &Call,
@@ -70,13 +70,14 @@ fn decide(
         let ipam = state.ipam_mut();
         freed.extend(ipam.release_orphaned(&call.attachment, hint(call), &look.evidence, now));
     }
-    // The original's records name no network namespace. It is the one of this DEL, which is torn down next.
+    // The original's records name no network namespace. The namespace of this DEL, which is torn down next, takes its place.
     if freed.iter().any(|freed| freed.held.holder.netns.is_none())
         && let Some(netns) = context.node.netns(&call.netns)
     {
         state.ipam_mut().note_last_netns(&freed, &netns);
     }
-    // Whoever saved a state that is ahead was killed before the backup had it. A loss of the state would bring its holders back.
+    // A call may have been killed after it saved the state and before it saved the backup. Until the state is saved again, its loss would
+    // bring released holders back.
     let must_be_saved = state.must_save || !freed.is_empty();
     let is_noted = freed.is_empty() && note_early_del(call, state, now);
     state.must_save = must_be_saved || is_noted;
@@ -121,7 +122,8 @@ fn release(call: &Call, state: &mut State, now: Moment) -> Vec<Freed> {
     state.ipam_mut().release(&call.attachment, hint(call), now)
 }
 
-/// Notes that this DEL may have come before its ADD. Returns whether that is new. A state that is lost is left to the next ADD.
+/// Records that this DEL may have come before its ADD. Returns whether that changed the state. A lost state is left for the next ADD to
+/// rebuild.
 fn note_early_del(call: &Call, state: &mut State, now: Moment) -> bool {
     !state.is_newer()
         && !state.is_empty()
@@ -129,12 +131,12 @@ fn note_early_del(call: &Call, state: &mut State, now: Moment) -> bool {
         && state.ipam_mut().note_early_del(&call.attachment, now)
 }
 
-/// Succeeds without the lock, which a read-only file system does not allow, if the attachment certainly holds nothing.
+/// Succeeds without the lock if the attachment certainly holds nothing. A read-only file system, for example, allows no lock.
 fn without_lock(call: &Call, context: &Context, error: LockError) -> Result<(), Failure> {
     let holds_nothing = |mut state: State| {
         let is_certain = match &state.condition {
             Condition::Lost(loss) => loss.may_be_fresh,
-            // What only the state says is not safe yet.
+            // A state that is ahead of its backup is not certain until it is saved again.
             _ => !state.must_save || state.restored.is_some(),
         };
         is_certain

@@ -1,4 +1,4 @@
-//! GC: frees the addresses of attachments that the runtime no longer knows (SPEC.md, "GC: Clean up any stale resources").
+//! GC: reclaims the addresses of attachments that the runtime no longer knows (SPEC.md, "GC: Clean up any stale resources").
 
 use tracing::{info, warn};
 
@@ -12,14 +12,14 @@ use crate::failure::Failure;
 use crate::ipam::{Candidate, Judged, Moment, Verdict};
 use crate::state::{Condition, State};
 
-/// The words that its messages begin with.
+/// The words that the messages of GC begin with.
 const STAGE: &str = "Failed to collect stale addresses";
 
-/// Frees the addresses of this network's attachments that are not among the valid ones. The kernel is asked first: a running pod keeps
-/// its address even if the runtime omits it.
+/// Reclaims the addresses of this network's attachments that the runtime does not list as valid. The node is scanned first: a running pod
+/// keeps its address even if the runtime omits it.
 ///
 /// # Errors
-/// The state cannot be locked, read or replaced; or some stale addresses are kept.
+/// The state cannot be locked, read or replaced, or some stale addresses stay held.
 pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Result<(), Failure> {
     let state = context
         .view()
@@ -74,7 +74,7 @@ pub fn gc(call: &Call, context: &Context, record: &mut OperationRecord) -> Resul
     }
 }
 
-/// Decides which stale addresses are freed: those that nothing vetoes.
+/// Decides which stale addresses are reclaimed: those without evidence of a live holder.
 fn decide(
     state: &mut State,
     call: &Call,

@@ -1,4 +1,4 @@
-//! What a call has learnt of the world. Learning takes time, so a call does it without the lock on the state.
+//! What a call has learnt from the source and the node. Learning takes time, so a call does it without the lock on the state.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::log::Milliseconds;
 use crate::source::{FreshAnswer, Source, SourceError, Turn, time_limit};
 use crate::state::State;
 
-/// What a decision needs first.
+/// Something that a decision needs first.
 #[derive(Debug)]
 pub enum Need {
-    /// An answer of the source, within this time. Nothing was decided yet, and the state is as it was read.
+    /// An answer of the source, within this time. Nothing is decided yet, and the state is still as it was read.
     Answer(Duration),
-    /// An answer of the source, within this time, as the stored pools cannot serve.
+    /// An answer of the source, within this time. The stored pools cannot serve the call.
     NewerAnswer(Duration),
-    /// A look at the node, with these records to be judged.
+    /// A scan of the node, to judge these records.
     Look(Vec<Candidate>),
 }
 
@@ -30,25 +30,25 @@ pub struct Known<'a> {
     pub source: Option<&'a Source>,
     /// How old an answer in the state may be (`ipam.queryInterval`).
     pub interval: Option<Duration>,
-    /// When the call began. What happened at the source since then counts for it.
+    /// When the call began. An answer or a failure of the source since then counts for this call.
     pub started: Moment,
-    /// The turn to ask the source, which is kept until the commit; `None` if another call has it, or it was not needed.
+    /// The turn to query the source, which is kept until the commit. `None` if another call has it, or if it was not needed.
     pub turn: Option<Turn>,
     /// Whether a wait of this call for the turn timed out.
     pub has_timed_out: bool,
-    /// What the source answered this call, or why it did not.
+    /// What the source answered to this call, or why it did not answer.
     pub answer: Option<Result<FreshAnswer, String>>,
     /// Whether this call failed to get an answer of the source.
     pub has_failed: bool,
-    /// The newest look at the node.
+    /// The newest scan of the node.
     pub look: Option<Look>,
-    /// The state as it was read before the source was asked.
+    /// The state as it was read before the source was queried.
     pub state: Option<State>,
 }
 
 impl<'a> Known<'a> {
-    /// What a call knows that may ask this source. It waits for the turn to do so, unless `interval` may make that unnecessary: the
-    /// state that it reads afterwards may already have the answer of the call that had the turn.
+    /// Creates what a call knows that may query this source. Waits for the turn to query it: the state that the call reads afterwards may
+    /// already have the answer of another call. With an `interval`, a query may be unnecessary, and it does not wait.
     pub fn of_source(source: &'a Source, interval: Option<Duration>, context: &Context) -> Self {
         let mut known = Known {
             source: Some(source),
@@ -62,14 +62,14 @@ impl<'a> Known<'a> {
         known
     }
 
-    /// Gets what a decision needs.
+    /// Gets what a decision needs first.
     pub(super) fn get(&mut self, need: Need, wanted: Option<&Wanted>, context: &Context) {
         match need {
             Need::Answer(limit) | Need::NewerAnswer(limit) => {
                 if self.turn.is_some() {
                     self.ask(limit, context);
                 } else {
-                    // The call that has it may bring what is needed.
+                    // The answer of the call that has the turn may be enough.
                     self.wait_for_turn(limit, context);
                 }
             }
@@ -89,7 +89,7 @@ impl<'a> Known<'a> {
         match context.node.wait_for_turn(source, boot_id, limit) {
             Ok(Some(turn)) => self.turn = Some(turn),
             Ok(None) if self.has_timed_out => self.fail(&SourceError::Busy),
-            // The stored pools may do.
+            // The stored pools may be enough.
             Ok(None) => {
                 warn!(target: "ipam", "Source refresh failed, err:{}.", SourceError::Busy);
                 self.has_timed_out = true;
@@ -119,7 +119,7 @@ impl<'a> Known<'a> {
         self.has_failed = true;
     }
 
-    /// The newest look at the node.
+    /// Returns the newest scan of the node.
     ///
     /// # Errors
     /// There was none.
@@ -137,7 +137,7 @@ impl<'a> Known<'a> {
         state.document.refreshed_by(&self.source_name())
     }
 
-    /// Whether the query of another call has failed since this call began.
+    /// Returns whether the query of another call has failed since this call began.
     pub(super) fn is_failed_by_peer(&self) -> bool {
         let failed = self.turn.as_ref().and_then(Turn::failed);
         self.answer.is_none() && failed > Some(self.started)
@@ -159,7 +159,7 @@ fn log_answer(answer: &FreshAnswer) {
     }
     for pool in &matched.inventory.pools {
         let (count, subnet) = (pool.addresses.len(), pool.subnet);
-        // The node's own range is on no interface.
+        // The node's own range belongs to no interface.
         let if_name = match &*pool.if_name {
             "" => "-",
             name => name,
@@ -174,24 +174,25 @@ fn log_answer(answer: &FreshAnswer) {
     }
 }
 
-/// A look at the node.
+/// A scan of the node.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
     /// What it showed.
     pub evidence: Evidence,
-    /// The records to judge by it, as they were before it began. What it does not show of them cannot be newer.
+    /// The records to judge by it, as they were before it began. So a holder that the scan does
+    /// not show cannot be newer than the scan.
     pub candidates: Vec<Candidate>,
     /// When it began.
     pub began: Moment,
 }
 
 impl Look {
-    /// Looks at the node now.
+    /// Scans the node now.
     pub fn at_node(candidates: Vec<Candidate>, context: &Context) -> Look {
         Look::with_progress(candidates, context, &Progress::default())
     }
 
-    /// Looks at the node now, and reports on the way how far it has come.
+    /// Scans the node now, and reports its progress.
     pub(crate) fn with_progress(
         candidates: Vec<Candidate>,
         context: &Context,
@@ -215,8 +216,8 @@ impl Look {
         }
     }
 
-    /// Marks the network namespaces of dead containers whose inode this ADD's own namespace has now. Where the kernel gives
-    /// namespaces no number of their own, nothing else tells them apart.
+    /// Marks the recorded network namespaces that have the same inode as the namespace of this ADD. The kernel reuses the inodes of
+    /// namespaces, so those namespaces no longer exist. Older kernels have no other number that distinguishes namespaces.
     fn note_own_namespace(&mut self, wanted: &Wanted) {
         let Some(own) = &wanted.netns else { return };
         for held in self.candidates.iter().map(|candidate| &candidate.held) {

@@ -1,5 +1,5 @@
-//! One CNI call as one transaction: parse the request, validate it, lock and read the state, decide, save, unlock, print. What a
-//! decision needs from elsewhere is fetched in between, without the lock.
+//! Runs one CNI call as one transaction: parse the request, validate it, lock and read the state, decide, save, unlock, print. If a
+//! decision needs the source or a scan of the node, the state is unlocked while that runs.
 
 #[doc(hidden)]
 pub mod add;
@@ -48,10 +48,10 @@ pub(crate) use trial::{Trial, check_disk};
 /// Larger network configurations are refused (promise P9).
 pub const STDIN_LIMIT: usize = 1 << 20;
 
-/// How long stdin may take. Runtimes write the configuration at once and close the pipe.
+/// The longest that reading stdin may take. Runtimes write the configuration at once and close the pipe.
 const STDIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs a call. Whatever happens, the runtime gets a result and the exit status 0, or an error object and another one.
+/// Runs a call. Whatever happens, the runtime gets either a result and exit status 0, or an error object and another exit status.
 pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
     if environment.verb() == Some(Verb::Version) {
         let printed = stdio::print(&print_versions(&requested_version(started)));
@@ -64,7 +64,7 @@ pub fn main(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
 fn call(environment: &Environment, paths: &Paths, started: Moment) -> u8 {
     let reporter = CallReporter::new(environment, paths, started);
     let panic_reporter = reporter.clone();
-    // A defect ends the process at once, in whichever thread: nothing is unwound, and the kernel releases the locks.
+    // A panic in any thread ends the process at once. Nothing is unwound, and the kernel releases the locks.
     panic::set_hook(Box::new(move |info| {
         panic_reporter.report_panic(info.to_string());
         std::process::exit(1)
@@ -107,7 +107,7 @@ fn run(
         .network
         .clone_into(&mut record.holder.attachment.network);
     log::start(call.conf.log_level);
-    // STATUS reads the same file, but the runtime repeats it every few seconds.
+    // STATUS reads the same file, but would log this every few seconds.
     if call.verb == Verb::Add {
         log_problems(&problems, paths);
         for why in &call.conf.ignored {
@@ -133,7 +133,7 @@ fn run(
 /// Prints the result of an ADD.
 ///
 /// # Errors
-/// That is not possible. The addresses are taken back then.
+/// stdout cannot be written. The addresses are released again then.
 fn print_grants(call: &Call, grants: &[Grant], context: &Context) -> Result<(), Failure> {
     let result = print_result(grants, &call.conf.ipam, call.conf.version);
     stdio::print(&result).map_err(|error| Failure::Output {
@@ -199,7 +199,8 @@ fn read_stdin(started: Moment) -> Result<Vec<u8>, CallError> {
     }
 }
 
-/// Returns the version that VERSION echoes: the caller's, or the newest when stdin says none. It does not wait for a terminal.
+/// Returns the version that VERSION echoes: the caller's, or the newest if stdin has none. A terminal is not read, because it would
+/// wait for input.
 fn requested_version(started: Moment) -> String {
     let stdin = if stdin().is_terminal() {
         None

@@ -1,4 +1,4 @@
-//! What a call asks of the node. It is behind a trait: the tests run the same ADD, DEL and GC on a node in memory.
+//! What a call needs from the node. It is a trait, so that tests can run the same ADD, DEL and GC on a simulated node.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,18 +14,18 @@ use crate::ipam::{Candidate, Evidence, Held, NetNs};
 use crate::source::{MatchedListing, Source, SourceError, Turn};
 use crate::state::Files;
 
-/// The addresses of the host, asked one at a time and as a whole, and those of a network namespace.
+/// The addresses of the host, and those of network namespaces.
 pub trait Host: std::fmt::Debug {
-    /// Whether the host has the address, or a route to it alone.
+    /// Whether the host has the address, or a route to this single address.
     fn has(&self, address: IpAddr) -> bool;
-    /// All such addresses.
+    /// All addresses that [`Host::has`] is true for.
     fn all(&self) -> BTreeSet<IpAddr>;
-    /// Whether the network namespace of a holder, which released the address `ago`, still has it, or cannot be entered. False for
-    /// another namespace at its path.
+    /// Whether the network namespace of the last holder still has the address, or cannot be entered. The address was released `ago`.
+    /// False if there is now another namespace at its path.
     fn namespace_has(&self, last: &NetNs, address: IpAddr, ago: Duration) -> bool;
 }
 
-/// The files and the clock, the host's addresses, network namespaces, the source, and the evidence of who is alive.
+/// The node: files, clock, addresses of the host, network namespaces, the source, and the evidence of live attachments.
 pub trait Node: Files + Host {
     /// The network namespace at a path (CNI_NETNS); `None` when the path is empty.
     fn netns(&self, path: &str) -> Option<NetNs>;
@@ -33,17 +33,17 @@ pub trait Node: Files + Host {
     fn is_host_netns(&self, netns: &NetNs) -> bool;
     /// Whether nothing is at the path of a network namespace.
     fn is_gone(&self, netns: &NetNs) -> bool;
-    /// Waits for the turn to ask a source; `None` if others had it all the time.
+    /// Waits for the turn to query a source. `None` if it timed out, because other calls had the turn.
     ///
     /// # Errors
-    /// The file that is locked for it cannot be made or locked.
+    /// The file that is locked for it cannot be created or locked.
     fn wait_for_turn(
         &self,
         source: &Source,
         boot_id: Option<&str>,
         limit: Duration,
     ) -> Result<Option<Turn>, SourceError>;
-    /// Asks a source.
+    /// Queries a source.
     ///
     /// # Errors
     /// There is no valid answer within `limit`.
@@ -53,9 +53,9 @@ pub trait Node: Files + Host {
         turn: &Turn,
         limit: Duration,
     ) -> Result<MatchedListing, SourceError>;
-    /// Gathers the evidence of who is alive. `candidates` are the records to be judged by it.
+    /// Scans the node for the evidence of live attachments. `candidates` are the records to judge by it.
     fn evidence(&self, candidates: &[Candidate], progress: &Progress) -> Evidence;
-    /// Whether azure-vnet has a container at this address, and did not take its endpoint down.
+    /// Whether azure-vnet records this container with this address, and has not torn its endpoint down.
     fn is_connected(&self, container_id: &str, address: IpAddr) -> bool;
 }
 
@@ -119,8 +119,8 @@ impl Node for Paths {
     }
 }
 
-/// Notes which namespace paths of records lead to another namespace than at their ADD. The path of a process is left out: it ends
-/// with the process, which says nothing about the namespace.
+/// Notes which paths of recorded network namespaces lead to another namespace than at their ADD. Paths of processes are left out: such a
+/// path ends with its process, and the namespace may still exist.
 pub(crate) fn note_moved_namespaces<'a>(
     held: impl Iterator<Item = &'a Held>,
     evidence: &mut Evidence,

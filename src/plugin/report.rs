@@ -1,4 +1,4 @@
-//! What a call did, and what the caller, the log and the list of operations are told of it.
+//! Reports what a call did: to the caller, the log and the list of operations.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ pub(super) struct CallReporter {
     environment: Environment,
     paths: Paths,
     started: Moment,
-    /// The caller's version, once it is known. Copies share it, so that a panic is reported in it.
+    /// The caller's version, once it is known. Copies share it, so that a panic is reported in the same version.
     version: Arc<OnceLock<CniVersion>>,
 }
 
@@ -35,7 +35,7 @@ impl CallReporter {
         }
     }
 
-    /// Reports in this version from now on. Before it is known, the newest is used.
+    /// Sets the CNI version of the error object. Until it is set, the newest is used.
     pub(super) fn set_version(&self, version: CniVersion) {
         // Fails only when it is set already.
         let _ = self.version.set(version);
@@ -71,7 +71,7 @@ impl CallReporter {
         log::flush(&self.paths.log());
     }
 
-    /// Reports a panic, for the hook, which ends the process next.
+    /// Reports a panic. The hook that calls this ends the process next.
     pub(super) fn report_panic(&self, what: String) {
         self.print_error(&Failure::Panic(what));
         log::flush(&self.paths.log());
@@ -84,14 +84,15 @@ impl CallReporter {
         let (code, msg, details) = (error.code as u8, &error.msg, &error.details);
         let (command, took) = (&self.environment.command, Milliseconds(self.took()));
         error!(target: "cni-ipam", "{command} failed in {took} with code {code}: {msg} ({details})");
-        // stdout carries one document (promise P3). Behind a result, or when this fails, the exit status must do.
+        // stdout carries one document (promise P3). After a result, or if this fails, only the exit status reports the failure.
         if !stdio::has_printed() {
             let _ = stdio::print(&error.print(self.version().as_str()));
         }
         (code, error.msg)
     }
 
-    /// Adds the call to the list of operations. The runtime repeats STATUS every few seconds, which would push out all others.
+    /// Adds the call to the list of operations. STATUS is left out: the runtime repeats it every few seconds, which would push out all
+    /// others.
     fn append_record(&self, record: OperationRecord) {
         let verb = self.environment.verb();
         if verb == Some(Verb::Status) {
@@ -104,7 +105,7 @@ impl CallReporter {
         };
         let record = OperationRecord {
             time: wall_now().to_string(),
-            // Callers could make up any number of unknown verbs, each a row of its own in the metrics.
+            // Each verb is a row in the metrics. A caller could make up any number of unknown ones.
             verb: verb.map_or("unknown", Verb::as_str).to_owned(),
             holder: Holder {
                 attachment,
@@ -118,7 +119,7 @@ impl CallReporter {
     }
 }
 
-/// A change of the state beside the grants themselves.
+/// A change of the state besides the grants, or a skipped address.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// An answer of the source was merged.
@@ -127,11 +128,12 @@ pub enum Action {
     Rejected(String),
     /// An answer of the source was dropped, because a newer one was in the state.
     Overtaken,
-    /// The state of this condition was compared with the node, which uses these addresses. A state that is ready was in quarantine.
+    /// The state was reconciled with the node, which uses these addresses. The condition is that of before. `Ready` means that a
+    /// quarantine has ended.
     Reconciled(Condition, Vec<(IpAddr, Box<Holder>)>),
     /// These addresses of an earlier boot were freed.
     FreedAfterReboot(Vec<IpAddr>),
-    /// These holders were judged.
+    /// The records of these holders were judged.
     Judged(Vec<Judged>),
     /// A free address was skipped, because the network namespace of its last holder still has it.
     Withheld(IpAddr),
@@ -145,12 +147,12 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether an answer of the source was rejected.
+    /// Returns whether an answer of the source was rejected.
     pub fn is_rejection(&self) -> bool {
         matches!(self, Action::Rejected(_))
     }
 
-    /// The addresses that were taken from dead holders.
+    /// Returns the addresses that were reclaimed from dead holders.
     pub fn freed(&self) -> Vec<FreedAddress> {
         let Action::Judged(judged) = self else {
             return Vec::new();
@@ -162,7 +164,7 @@ impl Action {
     }
 }
 
-/// Describes an address that is taken from its holder, for the list of operations.
+/// Describes a reclaimed address, for the list of operations.
 pub(super) fn freed_address(candidate: &Candidate) -> FreedAddress {
     FreedAddress::new(candidate.key, &candidate.held.holder)
 }

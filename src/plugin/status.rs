@@ -1,11 +1,11 @@
+//! CHECK and STATUS, which change nothing.
+//!
 //! CHECK compares the attachment's addresses with the result of its ADD (SPEC.md, "CHECK: Check container's networking is as
 //! expected"). A runtime may take a failure for permanent and kill the pod. So CHECK waits for no lock, and transient problems, such as
 //! a state that is being rebuilt, return code 11.
 //!
-//! STATUS reports whether ADDs can be served (SPEC.md, "STATUS: Check plugin status").
-//!
-//! Runtimes repeat it every few seconds. So it takes no lock, reads one file, and asks the source only when there are no pools.
-//! It tries an ADD on what it read and saves nothing.
+//! STATUS reports whether ADDs can be served (SPEC.md, "STATUS: Check plugin status"). Runtimes repeat it every few seconds. So it takes
+//! no lock, reads one file, and queries the source only when there are no pools. It tries an ADD on what it read and saves nothing.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::ipam::{Inventory, Ipam, Refusal, Wanted, WantedAddress};
 use crate::source::Source;
 use crate::state::{Condition, State, lock_obstacle};
 
-/// The most that the source may take.
+/// The longest that the source may take.
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// Succeeds when ADDs can be served.
@@ -43,17 +43,17 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     if ipam.pools().next().is_none() {
         ipam.merge(&ask(call, context)?, context.now());
     }
-    // A quarantine ends by itself.
+    // A quarantine ends within seconds. It does not make the node unready.
     ipam.quarantine = None;
-    let mut wanted = Wanted::of_any_address(call);
+    let mut wanted = Wanted::for_any_address(call);
     // No container has this ID, so it holds nothing.
     "/".clone_into(&mut wanted.attachment.container_id);
     let when_full = call.conf.ipam.when_full;
-    // One by one: a full family must not hide that the other has no pool.
+    // Each address is tried alone: a full family must not hide that the other has no pool.
     for address in &wanted.addresses {
         match try_add(&mut ipam, &wanted, address, when_full, context) {
             Ok(()) => {}
-            // A full pool is normal at the node's limit of pods.
+            // A full pool is normal on a node that runs its maximum number of pods.
             Err(Refusal::Exhausted { pools, listed, .. })
                 if when_full == WhenFull::Ready
                     && listed.is_empty()
@@ -64,7 +64,7 @@ pub fn status(call: &Call, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tries to allocate an address; with `statusWhenFull: "error"` also after a reclaim.
+/// Tries to allocate an address. With `statusWhenFull: "error"`, it also tries a reclaim when the pools are full.
 fn try_add(
     ipam: &mut Ipam,
     wanted: &Wanted,
@@ -84,10 +84,10 @@ fn try_add(
     allocate(ipam).map(drop)
 }
 
-/// The error of a newer format, where the state is of one.
+/// Requires a state whose format this version knows.
 ///
 /// # Errors
-/// It is.
+/// A newer version wrote the state.
 fn require_known_format(state: &State) -> Result<(), Failure> {
     match state.condition {
         Condition::Newer { format } => Err(Failure::NewerFormat { found: format }),
@@ -95,7 +95,7 @@ fn require_known_format(state: &State) -> Result<(), Failure> {
     }
 }
 
-/// Asks the source for its pools.
+/// Queries the source for its pools.
 fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
     let source = Source::from_config(&call.conf.ipam, &context.source_overrides, &context.paths)?;
     let answer = source.query(LIMIT, &context.paths);
@@ -111,7 +111,7 @@ fn ask(call: &Call, context: &Context) -> Result<Inventory, Failure> {
 /// Compares the state with `prevResult`.
 ///
 /// # Errors
-/// An address of `prevResult` is not held by the attachment, or the state says nothing about it.
+/// The attachment does not hold an address of `prevResult`, or the state cannot answer.
 pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
     let state = context.view().map_err(Failure::NotNow)?;
     require_known_format(&state)?;
@@ -123,7 +123,7 @@ pub fn check(call: &Call, context: &Context) -> Result<(), Failure> {
     }
     let expected = call.previous.as_deref();
     let checked = state.ipam().check_attachment(&call.attachment, expected);
-    // Until the state was compared with the node, and until a quarantine ends, it may lack what a running pod has.
+    // Before the state is reconciled with the node, and during a quarantine, it may lack addresses of running pods.
     let may_lack_addresses =
         state.condition == Condition::Reconcile || state.ipam().quarantine.is_some();
     checked.map_err(|failure| match failure {

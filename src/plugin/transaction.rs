@@ -1,5 +1,5 @@
-//! The loop of every call that may change the state: lock it, read it, decide, and save what was decided. If the decision needs
-//! something first, the loop unlocks the state, gets it, and starts again.
+//! The loop of every call that may change the state: lock it, read it, decide, save. If the decision needs something first, the loop
+//! unlocks the state, gets what is needed, and starts again.
 
 use super::context::Context;
 use super::known::{Known, Need};
@@ -14,12 +14,12 @@ pub enum TransactionError<T> {
     Lock(LockError),
     /// The state cannot be read.
     Open(StoreError),
-    /// What was decided cannot be saved.
+    /// The decision cannot be saved.
     Commit(StoreError, T),
 }
 
-/// Runs a transaction. `decide` gets the state, what is known, and the time; what it changed in the state is saved only if it also set
-/// [`State::must_save`].
+/// Runs a transaction. `decide` gets the state, what the call knows, and the time. Its changes of the state are saved only if it also
+/// sets [`State::must_save`].
 ///
 /// # Errors
 /// The state cannot be locked, read or replaced.
@@ -41,7 +41,7 @@ pub fn transact<T>(
                 {
                     return Err(TransactionError::Commit(error, done));
                 }
-                // Freeing the state takes time. Other calls need not wait for that.
+                // Dropping the state takes time. Other calls need not wait for that.
                 drop(locked);
                 known.turn = None;
                 return Ok(done);
@@ -58,7 +58,7 @@ pub fn transact<T>(
 }
 
 impl<T> TransactionError<T> {
-    /// The failure for the caller; `stage` is what the original's message begins with.
+    /// Returns the failure for the caller. The original's message begins with `stage`.
     pub fn into_failure(self, stage: &'static str) -> Failure {
         match self {
             TransactionError::Lock(error) => error.into(),

@@ -1,4 +1,4 @@
-//! Decides what an ADD would come to now, as an ADD decides it, but takes no lock and changes nothing.
+//! Tries an ADD: decides it as an ADD would be decided now, but takes no lock and changes nothing.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::ipam::{Evidence, Grant, Moment, Wanted};
 use crate::source::{Attempts, FreshAnswer, MatchedListing, Source, Turn};
 use crate::state::{State, StateFile, StoreError, check_save};
 
-/// What all trials of one moment are decided from, beside the state.
+/// The input of trials at one moment, besides the state.
 #[derive(Debug)]
 pub struct Trial<'a> {
-    /// The context, as an ADD has it.
+    /// The context, as for an ADD.
     pub context: &'a Context,
     /// The source; `None` if it is unknown.
     pub source: Option<&'a Source>,
-    /// What the source answers now, or why it does not.
+    /// The answer of the source, or why there is none.
     pub answer: Result<&'a MatchedListing, String>,
-    /// What went wrong at the source before.
+    /// The recorded failures and doubts of earlier queries.
     pub attempts: Attempts,
-    /// What the whole node shows.
+    /// What a scan of the whole node showed.
     pub evidence: &'a Evidence,
 }
 
-/// An ADD looks at the node to reconcile the state, at the end of a quarantine, and to judge records.
+/// An ADD needs at most three scans: to reconcile the state, to end a quarantine, and to judge records.
 const MOST_LOOKS: u32 = 3;
 
 /// The result of a trial.
@@ -40,7 +40,7 @@ pub struct TrialResult {
 }
 
 impl Trial<'_> {
-    /// Decides an ADD for this call. The attachment should be one that holds nothing.
+    /// Decides an ADD for this call. The attachment should hold nothing.
     pub fn allocate(&self, call: &Call) -> TrialResult {
         match Wanted::from_call(call, None) {
             Ok(wanted) => self.decide(&wanted, call.conf.ipam.query_interval),
@@ -100,7 +100,7 @@ impl Trial<'_> {
         }
     }
 
-    /// What an ADD knows that has the turn to ask the source.
+    /// Returns what an ADD knows when it has the turn to query the source.
     fn known(&self, interval: Option<Duration>) -> Known<'_> {
         let now = self.context.now();
         let name = self.source.map_or_else(String::new, Source::name);
@@ -114,7 +114,7 @@ impl Trial<'_> {
         }
     }
 
-    /// What the source answers an ADD.
+    /// Returns the answer of the source as an ADD gets it.
     fn answer(&self, now: Moment) -> Result<FreshAnswer, String> {
         let matched = self.answer.as_ref().map_err(String::clone)?;
         let doubtful_since = self.attempts.doubtful_since;
@@ -141,7 +141,7 @@ impl TrialResult {
 /// # Errors
 /// The disk is full or read-only, or this user may not write there.
 pub fn check_disk(context: &Context) -> Result<(), StoreError> {
-    /// The room that a small state and its backup need, in bytes.
+    /// The space that a small state and its backup need, in bytes.
     const LEAST: usize = 4096;
     let length = context.files().size(StateFile::State).unwrap_or(0);
     let length = usize::try_from(length).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! What the call of an ADD asks for.
+//! The addresses that an ADD requests.
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use crate::codec::named_address;
 use crate::ipam::{Family, NetNs, PoolSelector, Refusal, Wanted, WantedAddress};
 
 impl Wanted {
-    /// Collects what a call asks for, for this network namespace: one address of each family.
+    /// Collects what a call requests for this network namespace: one address of each family.
     ///
     /// # Errors
     /// The call names an address that none of its pools can have.
     pub fn from_call(call: &Call, netns: Option<NetNs>) -> Result<Wanted, Refusal> {
-        let mut wanted = Wanted::of_any_address(call);
+        let mut wanted = Wanted::for_any_address(call);
         wanted.netns = netns;
         let named = call.conf.ipam.ip_address.as_deref();
-        // An address that only the original's key names is looked up as it is written.
+        // An address that only the original's key names is looked up in the spelling of the configuration.
         if let ([only], Some(named), 0 | 1) = (&mut *wanted.addresses, named, call.requested.len())
         {
             only.address = Some(named.to_owned());
@@ -36,8 +36,8 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// Collects what a call asks for, but for any address, in no network namespace.
-    pub(super) fn of_any_address(call: &Call) -> Wanted {
+    /// Collects what a call requests, but without a particular address and without a network namespace.
+    pub(super) fn for_any_address(call: &Call) -> Wanted {
         let ipam = &call.conf.ipam;
         let families = families(call);
         let mut addresses = Vec::new();
@@ -72,7 +72,8 @@ impl Wanted {
     }
 }
 
-/// Returns the families to allocate from: those of the configuration, else the subnet's, else those of the requested addresses.
+/// Returns the families to allocate from: those of the configuration, else those of two requested addresses, else that of the subnet,
+/// else that of one requested address, else IPv4.
 fn families(call: &Call) -> Vec<Family> {
     let ipam = &call.conf.ipam;
     if !ipam.families.is_empty() {
@@ -81,11 +82,11 @@ fn families(call: &Call) -> Vec<Family> {
     if ipam.ipv6 {
         return vec![Family::V6];
     }
-    let of = |address: &IpAddr| Family::from_address(*address);
+    let family = |address: &IpAddr| Family::from_address(*address);
     match (&ipam.subnet, &*call.requested) {
-        (_, [first, second]) => vec![of(first), of(second)],
+        (_, [first, second]) => vec![family(first), family(second)],
         (Some(subnet), _) => vec![Family::of_prefix(subnet)],
-        (None, [only]) => vec![of(only)],
+        (None, [only]) => vec![family(only)],
         (None, _) => vec![Family::V4],
     }
 }

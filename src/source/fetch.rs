@@ -1,5 +1,5 @@
-//! One GET request to the wire server (contract section 6, difference D12): plain HTTP, no proxy,
-//! no redirects, with limits on the total time and the size of the body.
+//! Sends one GET request to the wire server (contract section 6, difference D12). It uses plain HTTP,
+//! no proxy and no redirects, and limits the total time and the size of the body.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -28,7 +28,7 @@ pub enum FetchError {
     /// It did not answer in time.
     #[error("it did not answer within {} s", .0.as_secs())]
     TimedOut(Duration),
-    /// Its answer began, and did not end in time.
+    /// Its answer began, but did not end in time.
     #[error("its answer did not end within {} s", .0.as_secs())]
     SlowAnswer(Duration),
     /// The host is there, but nothing listens.
@@ -60,7 +60,7 @@ impl FetchError {
         }
     }
 
-    /// Converts an error that came while the body was read.
+    /// Converts an error that occurred while the body was read.
     fn from_body(error: &io::Error, limit: Duration) -> FetchError {
         let cause = error
             .get_ref()
@@ -76,7 +76,7 @@ impl FetchError {
     }
 }
 
-/// A body that notes why it cannot be read to its end.
+/// A body that records why it cannot be read to its end.
 struct Body<R> {
     body: R,
     limit: Duration,
@@ -150,7 +150,8 @@ pub fn config(limit: Duration, longest_line: usize) -> Config {
 /// Resolves names in a thread, within the remaining time of the request. Literal addresses, such as
 /// that of the wire server, need no thread.
 ///
-/// ureq's own resolver uses a channel, whose thread-local variables take a page at every start.
+/// ureq's own resolver uses a channel. The thread-local variables of channels take a page of memory
+/// at every start.
 #[derive(Debug, Default)]
 pub struct TimedResolver;
 
@@ -161,7 +162,7 @@ impl Resolver for TimedResolver {
         _: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        /// ureq has room for so many addresses.
+        /// The maximum number of addresses that ureq has room for.
         const MOST: usize = 16;
         let (host, port) = host_and_port(uri);
         let mut found = self.empty();
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_end_is_late_and_not_malformed() {
+    fn answer_that_does_not_end_times_out() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", server.local_addr().unwrap());
         let answer = thread::spawn(move || {
@@ -235,7 +236,7 @@ mod tests {
             client
                 .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n<")
                 .unwrap();
-            // Waits until the client has gone.
+            // Waits until the client closes the connection.
             let _ = client.read_to_end(&mut Vec::new());
         });
         let read = |body: &mut dyn Read| body.read_to_end(&mut Vec::new()).is_ok();

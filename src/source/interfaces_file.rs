@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn other_encodings_are_named() {
+    fn errors_name_other_encodings() {
         for (text, why) in [
             (&b"\xef\xbb\xbf{}"[..], "byte order mark"),
             (b"\xff\xfe{\0}\0", "UTF-16"),

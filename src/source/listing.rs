@@ -17,7 +17,7 @@ pub struct Listing {
 /// One interface of the document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListedInterface {
-    /// The hardware address as it is spelled.
+    /// The hardware address in the spelling of the document.
     pub mac: String,
     /// Whether it is the node's primary interface.
     pub primary: bool,
@@ -30,11 +30,11 @@ pub struct ListedInterface {
 pub struct ListedSubnet {
     /// The subnet without host bits; `None` when its text is not a prefix, or is missing.
     pub prefix: Option<IpNet>,
-    /// The secondary addresses whose text is an address, inside the subnet or not.
+    /// The secondary addresses that can be parsed, even those outside of the subnet.
     pub addresses: Vec<IpAddr>,
     /// The addresses that belong to the host.
     pub primary: Vec<IpAddr>,
-    /// What is malformed.
+    /// The malformed values.
     pub malformed: Unusable,
 }
 
@@ -47,7 +47,7 @@ pub struct Unusable {
     pub first: Option<UnusableValue>,
 }
 
-/// A value of a listing that cannot be used. It is printed as the end of a sentence that begins with "the source lists".
+/// A value of a listing that cannot be used. It is displayed as the end of a sentence that begins with "the source lists".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnusableValue {
     /// The value, such as `the address "x"`.
@@ -69,7 +69,7 @@ impl Display for UnusableValue {
 }
 
 impl Unusable {
-    /// Notes a value, and why it cannot be used.
+    /// Records a value, and why it cannot be used.
     pub fn note(&mut self, value: impl Display, why: impl Display) {
         self.count += 1;
         self.first.get_or_insert_with(|| UnusableValue {
@@ -86,7 +86,7 @@ impl Unusable {
     }
 
     /// Sets the interface that the values are listed for.
-    pub fn of_link(mut self, link: &str) -> Unusable {
+    pub fn for_link(mut self, link: &str) -> Unusable {
         if let Some(first) = &mut self.first {
             link.clone_into(&mut first.link);
         }
@@ -119,7 +119,7 @@ pub enum AnswerError {
     /// The document ends before its root element does.
     #[error("the answer is not a complete XML document: unexpected end")]
     Cut,
-    /// The answer is something else than XML, which the text says.
+    /// The answer is not XML. The text names what it is.
     #[error("the answer is {0}, not an XML document")]
     NotXml(String),
     /// The XML version or encoding is not supported.
@@ -140,8 +140,8 @@ pub enum AnswerError {
 }
 
 impl Listing {
-    /// Checks that it lists no more than a node can have, because merging takes time under the lock
-    /// on the state.
+    /// Checks that it lists no more than a node can have. Merging takes time under the lock on the
+    /// state.
     ///
     /// # Errors
     /// It lists too many subnets or addresses.
@@ -188,7 +188,7 @@ impl ListedSubnet {
     pub fn add_text(&mut self, text: &str, is_primary: bool) {
         match parse_address(text) {
             Some(address) => self.add(address, is_primary),
-            // The host's own are not given to pods.
+            // Addresses of the host are not allocated to pods.
             None if is_primary => {}
             None => {
                 let value = format!("the address {}", quote(text));
@@ -216,7 +216,7 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
 /// Parses a prefix and clears its host bits. Its length may have leading zeros, as in the original.
 pub fn parse_prefix(text: &str) -> Option<IpNet> {
     let (address_text, length_text) = text.split_once('/')?;
-    // The parser of integers accepts a sign, which is refused here.
+    // The parser of integers accepts a sign, but a prefix length has none.
     if !length_text.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }

@@ -7,7 +7,7 @@ use super::listing::{ListedInterface, ListedSubnet, Listing, Unusable};
 use crate::host::Link;
 use crate::ipam::{Family, Inventory, ListedPool, Reserved};
 
-/// What the hardware address `*` means.
+/// The meaning of the hardware address `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MacWildcard {
     /// The first interface that is not loopback, as for the wire server.
@@ -25,10 +25,11 @@ pub struct MatchedListing {
     pub unmatched: Vec<String>,
     /// The addresses of the host itself, which are never allocated.
     pub primary: Vec<PrimaryAddress>,
-    /// The unusable addresses and prefixes: malformed, reserved, outside their subnet, or in a subnet
-    /// that is listed twice.
+    /// The unusable addresses and prefixes. They are malformed, reserved, outside their subnet, or in
+    /// a subnet that is listed twice.
     pub unusable: Unusable,
-    /// Whether one of the sources by family lists no address for pods.
+    /// Whether one of the two sources of [`Source::ByFamily`](super::Source::ByFamily) lists no
+    /// address for pods.
     pub is_partial: bool,
 }
 
@@ -44,8 +45,8 @@ pub struct PrimaryAddress {
 }
 
 impl MatchedListing {
-    /// Whether it would remove all addresses of a source: no interface matches, or no address is
-    /// for pods.
+    /// Returns whether it would remove all addresses of a source: no interface matches, or no address
+    /// is for pods.
     pub fn is_doubtful(&self) -> bool {
         self.is_partial || self.inventory.addresses() == 0
     }
@@ -112,7 +113,7 @@ fn add_subnet(
             unusable.note("a subnet", " without prefix");
         }
         unusable.count += addresses.len();
-        matched.unusable.add(unusable.of_link(&link.name));
+        matched.unusable.add(unusable.for_link(&link.name));
         return;
     };
     let of_subnet = subnet.primary.iter().filter(|own| prefix.contains(*own));
@@ -128,7 +129,7 @@ fn add_subnet(
             " twice; the second one is ignored",
         );
         unusable.count += addresses.len();
-        matched.unusable.add(unusable.of_link(&link.name));
+        matched.unusable.add(unusable.for_link(&link.name));
         return;
     }
     let priority = if is_of_primary_link { 0 } else { 1 };
@@ -147,12 +148,12 @@ fn add_subnet(
         why.is_none()
     });
     pool.addresses = addresses;
-    matched.unusable.add(unusable.of_link(&link.name));
+    matched.unusable.add(unusable.for_link(&link.name));
     pools.push(pool);
 }
 
-/// Whether `links`, the interfaces that matched the last listing, also match every interface of
-/// this one. If they do, the other interfaces of the host need not be listed.
+/// Returns whether `links` match every listed interface. They are the interfaces that matched the
+/// last listing. If they do, the other interfaces of the host need not be read.
 pub fn covers_listing(listing: &Listing, links: &[Link]) -> bool {
     listing.interfaces.iter().all(|interface| {
         // `*` means the first of all interfaces, which `links` may not include.

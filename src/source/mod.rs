@@ -1,7 +1,8 @@
-//! Where pools come from: the wire server, the file of Azure Stack, or the Kubernetes node object.
+//! Queries the sources of the pools: the wire server, the file of Azure Stack, or the Kubernetes node
+//! object.
 //!
-//! Each source is queried. Its answer is parsed into a [`Listing`], which is then matched to the
-//! interfaces of the host.
+//! The answer of a source is parsed into a [`Listing`]. That is then matched to the interfaces of the
+//! host.
 
 mod fetch;
 mod interfaces_file;
@@ -26,7 +27,7 @@ pub use turn::{Attempts, AttemptsFile, FreshAnswer, Turn, last_attempts, time_li
 
 #[doc(hidden)]
 pub mod parse {
-    //! The parsers, for fuzzing and for tests from outside.
+    //! The parsers, for fuzzing and for integration tests.
     pub use super::interfaces_file::parse as interfaces_file;
     #[cfg(feature = "tls")]
     pub use super::kubernetes::api::{parse as node, parse_refusal};
@@ -35,7 +36,7 @@ pub mod parse {
     pub use super::wire::parse as wire;
 }
 
-/// Why a source gave no pools.
+/// Why the query of a source failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The server at this URL did not answer with status 200.
@@ -47,7 +48,7 @@ pub enum SourceError {
     /// The file at this path cannot be read or locked, or is malformed.
     #[error("{path}: {1}", path = .0.display())]
     File(PathBuf, String),
-    /// The Kubernetes API gave the source with this name no usable node object.
+    /// The source with this name got no usable node object from the Kubernetes API.
     #[error("{0}: {1}")]
     Node(String, NodeError),
     /// The network interfaces of this host cannot be listed.
@@ -56,10 +57,11 @@ pub enum SourceError {
     /// The query of another call failed after this call started.
     #[error("another call asked a moment ago, and got no usable answer")]
     FailedByPeer,
-    /// Other calls had the turn to ask all the time.
+    /// Other calls had the turn to query until the timeout.
     #[error("other calls were asking it all the time")]
     Busy,
-    /// The answer would remove all pools, and such answers have not come for long enough.
+    /// The answer would remove all pools. It is accepted only after such answers have come for a
+    /// while.
     #[error(
         "the source lists {subnets} subnets with no address for pods, \
          and {interfaces} interfaces that this node does not have"
@@ -73,7 +75,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Returns the file that the source needs and that is missing, or cannot be read or used.
+    /// Returns the file that the source needs, if it is missing or cannot be read or used.
     pub fn file(&self) -> Option<&Path> {
         match self {
             SourceError::File(path, _) | SourceError::Node(_, NodeError::Missing { path, .. }) => {

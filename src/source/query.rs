@@ -1,4 +1,4 @@
-//! The kinds of sources, and how each is queried. To add a kind, add a variant to [`Source`]. The
+//! Defines the kinds of sources, and queries them. To add a kind, add a variant to [`Source`]. The
 //! compiler then reports what else is needed.
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::ipam::{Family, Inventory, ListedPool};
 /// Larger files than this are refused.
 const FILE_LIMIT: usize = 4 << 20;
 
-/// Where pools come from.
+/// A source of pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The wire server, or a server that replaces it, at this URL.
@@ -93,17 +93,17 @@ impl Source {
         }
     }
 
-    /// Azure's own wire server.
+    /// Returns Azure's own wire server.
     pub fn wire_server() -> Source {
         Source::Wire(ServerUrl::new(WIRE_SERVER))
     }
 
-    /// Whether it is Azure's own wire server.
+    /// Returns whether it is Azure's own wire server.
     pub fn is_wire_server(&self) -> bool {
         matches!(self, Source::Wire(url) if url.whole() == WIRE_SERVER)
     }
 
-    /// Returns the source that `error` is from. Of [`Source::ByFamily`] it is one of the two.
+    /// Returns the source that failed with `error`. For [`Source::ByFamily`] it is one of the two.
     pub fn failed_part(&self, error: &SourceError) -> &Source {
         let Source::ByFamily(both) = self else {
             return self;
@@ -131,7 +131,7 @@ impl Source {
         }
     }
 
-    /// The key of the network configuration, or the variable, that chose the source; `None` for what is asked without any.
+    /// Returns the key of the network configuration, or the variable, that selects this source; `None` for the default source.
     pub fn chosen_by(&self) -> Option<&'static str> {
         match self {
             Source::Wire(_) if self.is_wire_server() => None,
@@ -141,7 +141,7 @@ impl Source {
             Source::InterfacesFile(_) | Source::Null => {
                 Some("ipam.environment or ipam.ipv6Environment")
             }
-            // The remedies of its errors name the keys.
+            // The remedies of their errors name the keys.
             Source::Node(_) | Source::ByFamily(_) => None,
         }
     }
@@ -198,7 +198,7 @@ impl Source {
     }
 }
 
-/// Makes an answer of one pool that is on no interface.
+/// Creates an answer with one pool that belongs to no interface.
 fn without_interface(pool: ListedPool) -> MatchedListing {
     MatchedListing {
         inventory: Inventory { pools: vec![pool] },
@@ -213,7 +213,7 @@ fn match_to_host(
     known_links: &[String],
     paths: &Paths,
 ) -> Result<MatchedListing, SourceError> {
-    // After an error all interfaces are listed. That reports the error if it persists.
+    // After an error, all interfaces are listed. If the error persists, that reports it.
     let known = links_named(paths, known_links).unwrap_or_default();
     if covers_listing(&listing, &known) {
         return Ok(match_links(listing, &known, wildcard));
@@ -233,15 +233,15 @@ fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
     Err(SourceError::File(path.to_owned(), why))
 }
 
-/// Queries both sources, the second one in the remaining time. If one fails, both fail: a family
-/// that is not listed would count as removed.
+/// Queries both sources, the second one in the remaining time. If one fails, the query fails: the
+/// addresses of the missing family would count as removed.
 fn query_both(
     (v4, v6): &(Source, Source),
     known_links: &[String],
     limit: Duration,
     paths: &Paths,
 ) -> Result<MatchedListing, SourceError> {
-    /// Reserved for the second source. A healthy one answers within this time.
+    /// The time that is reserved for the second source. A healthy one answers within it.
     const RESERVED: Duration = Duration::from_secs(1);
     let start = Instant::now();
     let v4_limit = limit.saturating_sub(RESERVED);
@@ -253,8 +253,8 @@ fn query_both(
     Ok(v4_pools.combine(v6_pools))
 }
 
-/// Keeps the pools of one family, which `source` is asked for. The answer is partial if none of
-/// them has an address.
+/// Keeps the pools of the family that `source` is for. The answer is partial if none of them has an
+/// address.
 fn restrict_to_family(answer: MatchedListing, source: &Source, family: Family) -> MatchedListing {
     let mut restricted = answer.restrict_to(family);
     // The null source never lists addresses.

@@ -1,5 +1,5 @@
-//! The turn to ask the source. One call at a time has it, so that a slow source is asked once for all, and no older answer follows a
-//! newer one. The file that is locked for it records earlier attempts.
+//! The turn to query the source. One call at a time has it. A slow source is thus queried once for all waiting calls, and no older answer
+//! follows a newer one. The file that is locked for it records earlier attempts.
 
 use std::fmt;
 use std::fs::File;
@@ -17,29 +17,27 @@ use crate::ipam::Moment;
 const ATTEMPTS_LIMIT: usize = 4096;
 /// The usual length of the attempts in the file, in bytes.
 const ATTEMPTS_LENGTH: usize = 256;
-/// How long answers must list no address before they are accepted.
+/// How long all answers must be without addresses before one is accepted.
 const DOUBT_PERIOD: Duration = Duration::from_secs(60);
 
-/// Returns the time limit for a query, and for the wait for the turn. It is longer without usable pools, because then nothing can be
-/// allocated before an answer.
+/// Returns the time limit for a query, and for the wait for the turn. Without pools it is longer, because nothing can be allocated before
+/// an answer.
 pub const fn time_limit(has_pools: bool) -> Duration {
     Duration::from_secs(if has_pools { 3 } else { 10 })
 }
 
-/// What went wrong at a source, and what its last answer matched.
-///
-/// The moments mean nothing after a reboot, or for another source.
+/// The recorded outcomes of earlier queries of a source. They are valid only for this boot and this source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Attempts {
-    /// The boot that the moments belong to.
+    /// The ID of the boot that the moments are from.
     pub boot_id: Option<String>,
-    /// The name of the source; empty if none was asked.
+    /// The name of the source; empty if none was queried.
     pub source: String,
     /// When the last query failed, or its answer was not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Moment>,
-    /// Since when every answer would remove all pools.
+    /// When the first of the latest answers came that would each remove all pools; `None` if the last answer would not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doubtful_since: Option<Moment>,
     /// The interfaces of the host that the last answer matched.
@@ -56,12 +54,12 @@ pub struct FreshAnswer {
     pub began: Moment,
     /// When the answer arrived.
     pub arrived: Moment,
-    /// Since when every answer would remove all pools, if this one would, too.
+    /// When the first of the latest answers came that would each remove all pools; `None` if this one would not.
     pub doubtful_since: Option<Moment>,
 }
 
 impl FreshAnswer {
-    /// An answer, where doubtful ones have come since a moment.
+    /// Creates an answer. `doubtful_since` is from the recorded attempts.
     pub fn new(
         matched: MatchedListing,
         began: Moment,
@@ -77,14 +75,14 @@ impl FreshAnswer {
         }
     }
 
-    /// Whether it would remove all pools, and such answers have not come for long enough to be believed (difference D6).
+    /// Returns whether the answer is rejected for now: it would remove all pools, and the first such answer is too recent (difference D6).
     pub fn is_implausible(&self) -> bool {
         self.doubtful_since
             .is_some_and(|since| self.arrived.since(since) < DOUBT_PERIOD)
     }
 }
 
-/// The turn to ask the source. No other ADD asks it while this exists.
+/// The turn to query the source. No other ADD queries it while this value exists.
 #[derive(Debug)]
 pub struct Turn {
     attempts: Attempts,
@@ -93,9 +91,9 @@ pub struct Turn {
     file: Box<dyn AttemptsFile>,
 }
 
-/// Where the attempts are kept.
+/// The file that stores the attempts.
 pub trait AttemptsFile: fmt::Debug {
-    /// Replaces them. A failure only makes the next call ask again.
+    /// Replaces the attempts. Errors are ignored: after one, the next call only queries again.
     fn write(&self, attempts: &Attempts);
 }
 
@@ -107,7 +105,7 @@ impl AttemptsFile for File {
     }
 }
 
-/// No call waits for these attempts.
+/// The attempts of a trial, which are not stored.
 #[derive(Debug)]
 struct NoFile;
 
@@ -116,13 +114,13 @@ impl AttemptsFile for NoFile {
 }
 
 impl Turn {
-    /// The turn of a trial, which writes nothing.
+    /// Creates the turn of a trial, which writes nothing.
     pub fn of_trial(found: Attempts, source: &str, boot_id: Option<&str>, now: Moment) -> Turn {
         Turn::new(found, source, boot_id, now, Box::new(NoFile))
     }
 
-    /// Creates the turn from the attempts in the file. Attempts of another boot or source are ignored, and so are moments in the
-    /// future, which no call of this boot can have written.
+    /// Creates the turn from the attempts in the file. Attempts of another boot or source are ignored. So are moments in the future, which
+    /// no call of this boot can have written.
     pub fn new(
         found: Attempts,
         source: &str,
@@ -131,8 +129,8 @@ impl Turn {
         file: Box<dyn AttemptsFile>,
     ) -> Turn {
         let written = found.clone();
-        let is_of_this = found.source == source && found.boot_id.as_deref() == boot_id;
-        let attempts = if is_of_this {
+        let is_valid = found.source == source && found.boot_id.as_deref() == boot_id;
+        let attempts = if is_valid {
             found.without_future(now)
         } else {
             Attempts {
@@ -148,10 +146,10 @@ impl Turn {
         }
     }
 
-    /// Waits for the turn, which the kernel gives in the order of arrival; `None` if others had it all the time.
+    /// Waits for the turn. Calls get it in the order of their arrival. `None` if other calls had it until the timeout.
     ///
     /// # Errors
-    /// The file cannot be made or locked.
+    /// The file cannot be created or locked.
     pub fn wait(
         paths: &Paths,
         source: &str,
@@ -175,20 +173,20 @@ impl Turn {
         )))
     }
 
-    /// When the last query failed.
+    /// Returns when the last query failed.
     pub fn failed(&self) -> Option<Moment> {
         self.attempts.failed
     }
 
-    /// The interfaces of the host that the last answer matched.
+    /// Returns the interfaces of the host that the last answer matched.
     pub fn links(&self) -> &[String] {
         &self.attempts.links
     }
 
-    /// Notes what a query came to, and returns its answer.
+    /// Records the outcome of a query, and returns its answer.
     ///
     /// # Errors
-    /// It has failed.
+    /// The query failed.
     pub fn note(
         &mut self,
         queried: Result<MatchedListing, SourceError>,
@@ -225,15 +223,15 @@ impl Attempts {
         self
     }
 
-    /// Parses the first JSON value of the file. The end of a longer text may follow it, as the file is overwritten in place. What
-    /// cannot be read counts as no attempts.
+    /// Parses the first JSON value of the file. The end of a longer text may follow it, because the file is overwritten in place. A
+    /// malformed value counts as no attempts.
     fn parse(text: &[u8]) -> Attempts {
         let mut json = serde_json::Deserializer::from_slice(text);
         Attempts::deserialize(&mut json).unwrap_or_default()
     }
 }
 
-/// Reads the attempts of this boot, for reports. It waits for nobody. An unreadable file counts as no attempts.
+/// Reads the attempts of this boot, for reports, without waiting for the lock. An unreadable file counts as no attempts.
 pub fn last_attempts(paths: &Paths, boot_id: Option<&str>) -> Attempts {
     let found = match read_bounded(&paths.fetch_lock(), ATTEMPTS_LIMIT) {
         Ok(ReadOutcome::Read(text)) => Attempts::parse(&text),
@@ -277,7 +275,7 @@ mod tests {
         Err(SourceError::Links(std::io::ErrorKind::Other.into()))
     }
 
-    /// What was written.
+    /// Records the attempts that are written.
     #[derive(Clone, Debug, Default)]
     struct Written(Rc<RefCell<Vec<Attempts>>>);
 
@@ -292,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_changed_is_written() {
+    fn attempts_are_written_only_when_they_change() {
         let written = Written::default();
         let mut turn = turn(Attempts::default(), &written);
         let counts = [good(), good(), failing(), good()].map(|queried| {
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_interfaces_is_written_once() {
+    fn answer_without_interfaces_is_written_once() {
         let written = Written::default();
         let mut turn = turn(Attempts::default(), &written);
         for _ in 0..2 {
@@ -329,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_addresses_are_believed_after_a_minute() {
+    fn answers_without_addresses_are_accepted_after_a_minute() {
         let mut turn = turn(Attempts::default(), &Written::default());
         for (seconds, queried, is_implausible) in [
             (0, Ok(MatchedListing::default()), true),
@@ -341,7 +339,7 @@ mod tests {
             let at = after(seconds);
             let answer = turn.note(queried, at, at).unwrap();
             assert_eq!(answer.is_implausible(), is_implausible, "{seconds}");
-            // It counts as a failure for the calls that wait.
+            // An implausible answer counts as a failure for the calls that wait.
             assert_eq!(turn.failed() == Some(at), is_implausible, "{seconds}");
         }
     }

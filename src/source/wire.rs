@@ -1,6 +1,6 @@
-//! The wire server's answer to `getinterfaceinfov1` (contract section 7).
+//! Parses the wire server's answer to `getinterfaceinfov1` (contract section 7).
 //!
-//! The document is accepted or refused as a whole. What follows the root element is ignored.
+//! The document is accepted or refused as a whole. Everything after the root element is ignored.
 
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
@@ -11,18 +11,18 @@ use quick_xml::{Reader, XmlVersion};
 use super::listing::{AnswerError, ListedInterface, ListedSubnet, Listing, quote};
 use crate::codec::leading_address;
 
-/// The kind of an element, which its name and its parent decide.
+/// The kind of an element. It depends on the name and the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ElementKind {
     Interfaces,
     Interface,
     Subnet,
     Address,
-    /// An unknown element or one inside it, which is skipped.
+    /// An unknown element, or an element inside one. It is skipped.
     Unknown,
 }
 
-/// Reads an answer up to the end of its root element, as some servers keep the connection open
+/// Reads an answer up to the end of its root element, because some servers keep the connection open
 /// after it.
 ///
 /// # Errors
@@ -39,8 +39,8 @@ pub fn read(mut answer: impl Read) -> Result<Listing, AnswerError> {
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
             Err(e) => return Err(quick_xml::Error::from(e).into()),
         }
-        // What looks like the end may be in a comment. It is tried once only, so that many such
-        // comments do not take quadratic time.
+        // The end tag may be inside a comment. Parsing is tried once only, because many such
+        // comments would take quadratic time.
         if !was_parsed && ends_like_the_root(&text) {
             was_parsed = true;
             if let Ok(listing) = parse(&text) {
@@ -50,7 +50,7 @@ pub fn read(mut answer: impl Read) -> Result<Listing, AnswerError> {
     }
 }
 
-/// Whether a text ends with what may be the end tag of the root element.
+/// Returns whether a text ends with what may be the end tag of the root element.
 fn ends_like_the_root(text: &[u8]) -> bool {
     let trimmed = text.trim_ascii_end();
     let last_tag = trimmed
@@ -66,13 +66,14 @@ fn ends_like_the_root(text: &[u8]) -> bool {
 /// See [`AnswerError`].
 pub fn parse(answer: &[u8]) -> Result<Listing, AnswerError> {
     parse_xml(answer).map_err(|error| match (&error, other_format(answer)) {
-        // Text before the root element is ignored, so that only a failure shows that there is none.
+        // The parser skips text before the root element. Only after an error is it clear that there
+        // is no XML.
         (AnswerError::Cut | AnswerError::Xml(_), Some(format)) => AnswerError::NotXml(format),
         _ => error,
     })
 }
 
-/// Names the format of a text that does not begin as XML does; `None` if it does.
+/// Names the format of a text that does not begin like XML; `None` if it does.
 fn other_format(answer: &[u8]) -> Option<String> {
     let text = answer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(answer);
     match text.trim_ascii_start() {
@@ -92,20 +93,20 @@ fn parse_xml(answer: &[u8]) -> Result<Listing, AnswerError> {
     let mut listing = Listing::default();
     let mut path: Vec<ElementKind> = Vec::with_capacity(8);
     loop {
-        let mut is_behind_tag = false;
+        let mut is_after_tag = false;
         match reader.read_event()? {
             Event::Decl(declaration) => check_declaration(&declaration)?,
             Event::Start(element) => {
                 let kind = add_element(&mut listing, path.last().copied(), &element)?;
                 path.push(kind);
-                is_behind_tag = true;
+                is_after_tag = true;
             }
             Event::Empty(element) => {
                 let kind = add_element(&mut listing, path.last().copied(), &element)?;
                 if kind == ElementKind::Interfaces {
                     break;
                 }
-                is_behind_tag = true;
+                is_after_tag = true;
             }
             Event::End(_) => {
                 path.pop();
@@ -121,7 +122,7 @@ fn parse_xml(answer: &[u8]) -> Result<Listing, AnswerError> {
             | Event::PI(_)
             | Event::DocType(_) => {}
         }
-        if is_behind_tag && path.last() == Some(&ElementKind::Subnet) {
+        if is_after_tag && path.last() == Some(&ElementKind::Subnet) {
             let rest = add_canonical_addresses(reader.get_ref(), &mut listing);
             *reader.get_mut() = rest;
         }
@@ -220,11 +221,10 @@ fn add_element(
     Ok(kind)
 }
 
-/// Adds the addresses at the beginning of a text that have the exact form that the wire server
-/// writes. Returns the remaining text.
+/// Adds the addresses at the beginning of a text, as long as they have the exact form that the wire
+/// server writes. Returns the remaining text.
 ///
-/// Nearly the whole answer has this form. This is faster than quick-xml, which parses everything
-/// else.
+/// Nearly the whole answer has this form, and this is faster than quick-xml. That parses the rest.
 fn add_canonical_addresses<'a>(text: &'a [u8], listing: &mut Listing) -> &'a [u8] {
     let mut remaining = text;
     let Some(subnet) = listing.last_subnet() else {
@@ -238,7 +238,7 @@ fn add_canonical_addresses<'a>(text: &'a [u8], listing: &mut Listing) -> &'a [u8
 }
 
 /// Parses an address in the exact form that the wire server writes. Returns the address, whether it
-/// is primary, and the text behind its element.
+/// is primary, and the text after its element.
 fn parse_canonical_address(text: &[u8]) -> Option<(IpAddr, bool, &[u8])> {
     let start = text
         .trim_ascii_start()
@@ -269,7 +269,7 @@ mod tests {
 
     const ADDRESS: &str = r#"<IPAddress Address="10.224.0.5" IsPrimary="false"/>"#;
 
-    /// An answer with one subnet that holds `inside`.
+    /// Returns an answer with one subnet that contains `inside`.
     fn answer(inside: &str) -> String {
         format!(
             concat!(
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn other_documents_are_named() {
+    fn errors_name_the_format_of_other_documents() {
         for (text, expected) in [
             (
                 "{\"error\": \"a & b\"}",

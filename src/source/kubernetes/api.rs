@@ -1,4 +1,4 @@
-//! The request for a node object, and the pool that is made from its IPv6 range.
+//! Requests a node object, and creates a pool from its IPv6 range.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,7 +20,7 @@ use crate::source::listing::parse_prefix;
 /// Larger answers than this are refused. A node with all its images takes a few dozen KiB.
 const BODY_LIMIT: u64 = 4 << 20;
 
-/// The used part of a node object.
+/// The members of a node object that are used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeObject {
@@ -71,7 +71,7 @@ fn host_name(paths: &Paths) -> Result<String, NodeError> {
     }
 }
 
-/// Whether a name is a DNS subdomain (RFC 1123), as names of nodes are.
+/// Returns whether a name is a DNS subdomain (RFC 1123), as names of nodes are.
 fn is_subdomain(name: &str) -> bool {
     const LONGEST: usize = 253;
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -87,8 +87,8 @@ fn is_subdomain(name: &str) -> bool {
 /// Requests a node object. `limit` is the time limit of the whole query, for messages.
 ///
 /// # Errors
-/// The server cannot be reached or trusted, refuses, or is too slow, or the answer is not a node
-/// object.
+/// The server cannot be reached, is not trusted, refuses the request or is too slow. Or its answer is
+/// not a node object.
 pub fn get_node(
     access: Access,
     node: &str,
@@ -125,7 +125,8 @@ pub fn get_node(
         .read_to_end(&mut body);
     let status = response.status().as_u16();
     if status != 200 {
-        // The reason of a refusal may be in an incomplete body, so errors of reading are ignored.
+        // An incomplete body may still hold the reason of a refusal, so errors of reading are
+        // ignored.
         return Err(refusal(status, &body, &server));
     }
     read.map_err(|error| to_node_error(error.into()))?;
@@ -133,7 +134,7 @@ pub fn get_node(
         .map_err(|why| NodeError::Node(format!("the answer of {server} is not a node: {why}")))
 }
 
-/// Returns the error for an answer with another status than 200.
+/// Returns the error for an answer with a status other than 200.
 fn refusal(status: u16, body: &[u8], server: &str) -> NodeError {
     let reason = parse_refusal(body);
     let message = format!("{server} answered with status {status}: {reason}");

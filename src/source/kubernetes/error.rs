@@ -1,8 +1,8 @@
-//! Why the Kubernetes API gave no pools.
+//! The errors of the Kubernetes API as a source.
 
 use std::path::PathBuf;
 
-/// Why the node object gave no pools. There is one variant for each remedy.
+/// Why there is no pool from the node object. There is one variant for each remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The kubeconfig is missing, malformed, or needs something that is not supported.
@@ -16,7 +16,7 @@ pub enum NodeError {
     Missing {
         /// The path of the file.
         path: PathBuf,
-        /// The error that says so, of the kubeconfig or of credentials.
+        /// The error to report: one of the kubeconfig or of credentials.
         error: Box<NodeError>,
     },
     /// The server cannot be reached, does not speak TLS, or is in trouble.
@@ -28,11 +28,10 @@ pub enum NodeError {
     /// The server refuses the credentials.
     #[error("{0}")]
     Refused(String),
-    /// The node has an invalid name, does not exist, or has no IPv6 range that a pool can be made
-    /// of.
+    /// The node has an invalid name, does not exist, or has no IPv6 range for a pool.
     #[error("{0}")]
     Node(String),
-    /// This build cannot ask the Kubernetes API.
+    /// This build cannot query the Kubernetes API.
     #[error(
         "this executable was built without the feature `tls`, which asking the Kubernetes API needs"
     )]
@@ -40,7 +39,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// What to do about it, as the end of a sentence.
+    /// Returns what to do about the error, as the end of a sentence.
     pub fn remedy(&self) -> &'static str {
         match self {
             NodeError::Missing { error, .. } => error.remedy(),

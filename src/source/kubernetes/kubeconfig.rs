@@ -1,4 +1,4 @@
-//! A kubeconfig, with the certificates, the key and the token of the user of its current context.
+//! Parses a kubeconfig, and reads the certificates, key and token of its current user.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const FILE_LIMIT: usize = 1 << 20;
 pub struct Access {
     /// The URL, without a slash at its end: `https://10.0.0.1:443`.
     pub server: String,
-    /// `None` for plain HTTP.
+    /// The settings of TLS; `None` for plain HTTP.
     pub tls: Option<TlsConnector>,
     /// The token for the header `Authorization`.
     pub token: Option<String>,
@@ -38,7 +38,7 @@ pub struct Kubeconfig {
     server: Uri,
 }
 
-/// The used members of a kubeconfig. All are optional, as in kubectl.
+/// The members of a kubeconfig that are used. All are optional, as in kubectl.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 struct Document {
@@ -70,7 +70,7 @@ struct Cluster {
     certificate_authority: Option<String>,
     certificate_authority_data: Option<String>,
     tls_server_name: Option<String>,
-    /// A text, as YAML 1.1 has many spellings of truth values.
+    /// A text, because YAML 1.1 has many spellings of truth values.
     insecure_skip_tls_verify: Option<String>,
 }
 
@@ -97,23 +97,23 @@ struct User {
 pub fn parse(text: &[u8]) -> Result<Kubeconfig, NodeError> {
     let bad = |why: &str| Err(NodeError::Kubeconfig(why.to_owned()));
     let document = parse_yaml(&String::from_utf8_lossy(text))?;
-    let Some(current) = given(&document.current_context) else {
+    let Some(current) = non_empty(&document.current_context) else {
         return bad("has no current-context");
     };
     let context = find("context", document.contexts, current)?;
-    let cluster_name = given(&context.cluster).unwrap_or_default();
+    let cluster_name = non_empty(&context.cluster).unwrap_or_default();
     let cluster = find("cluster", document.clusters, cluster_name)?;
-    let user = match given(&context.user) {
+    let user = match non_empty(&context.user) {
         Some(name) => find("user", document.users, name)?,
         None => User::default(),
     };
-    if let Some(skip) = given(&cluster.insecure_skip_tls_verify)
+    if let Some(skip) = non_empty(&cluster.insecure_skip_tls_verify)
         && !["false", "no", "off", "n"].contains(&&*skip.to_ascii_lowercase())
     {
         return bad("sets insecure-skip-tls-verify, which is refused: \
              whoever answers could list any addresses");
     }
-    let has_password = given(&user.username).is_some() || given(&user.password).is_some();
+    let has_password = non_empty(&user.username).is_some() || non_empty(&user.password).is_some();
     if user.exec.is_some() || user.auth_provider.is_some() || has_password {
         return bad(
             "has a user with exec, auth-provider or a password, which is not supported: \
@@ -121,7 +121,7 @@ pub fn parse(text: &[u8]) -> Result<Kubeconfig, NodeError> {
         );
     }
     // A text that is not a URL may hold a password, so it is not quoted.
-    let Some(server) = given(&cluster.server).and_then(parse_url) else {
+    let Some(server) = non_empty(&cluster.server).and_then(parse_url) else {
         return bad("has a cluster whose server is not a URL like https://HOST:PORT");
     };
     let kubeconfig = Kubeconfig {
@@ -170,7 +170,7 @@ fn find<T: Default>(kind: &str, list: Option<Vec<Named<T>>>, name: &str) -> Resu
 }
 
 /// Returns a text that is present and not empty.
-fn given(text: &Option<String>) -> Option<&str> {
+fn non_empty(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
@@ -186,7 +186,7 @@ fn parse_url(text: &str) -> Option<Uri> {
         .parse()
         .ok()?;
     let host = uri.host().filter(|host| !host.is_empty())?;
-    // A user would stand before the host.
+    // A user would precede the host, and the prefix would not match.
     let port = uri.authority()?.as_str().strip_prefix(host)?;
     let is_port_valid = port.is_empty() || uri.port_u16().is_some();
     is_port_valid.then_some(uri)
@@ -202,7 +202,9 @@ impl User {
             &self.token,
             &self.token_file,
         ];
-        credentials.into_iter().any(|text| given(text).is_some())
+        credentials
+            .into_iter()
+            .any(|text| non_empty(text).is_some())
     }
 }
 
@@ -214,7 +216,8 @@ impl Kubeconfig {
     /// Returns the name that the certificate of the server must be for.
     fn server_name(&self) -> Result<ServerName<'static>, NodeError> {
         let host = self.server.host().unwrap_or_default();
-        let name = given(&self.cluster.tls_server_name).unwrap_or(host.trim_matches(['[', ']']));
+        let name =
+            non_empty(&self.cluster.tls_server_name).unwrap_or(host.trim_matches(['[', ']']));
         ServerName::try_from(name.to_owned()).map_err(|_| {
             let quoted = bounded(name);
             NodeError::Kubeconfig(format!(
@@ -270,9 +273,12 @@ impl Kubeconfig {
         }
     }
 
-    /// Reads the token. The file takes precedence, because its token is renewed.
+    /// Reads the token. A file takes precedence, because the token in a file is renewed.
     fn token(&self, files: &Files<'_>) -> Result<Option<String>, NodeError> {
-        let credential = match (given(&self.user.token_file), given(&self.user.token)) {
+        let credential = match (
+            non_empty(&self.user.token_file),
+            non_empty(&self.user.token),
+        ) {
             (Some(file), _) => files.read("tokenFile", file)?,
             (None, Some(token)) => Credential {
                 name: "token of the kubeconfig".to_owned(),
@@ -339,8 +345,8 @@ impl Files<'_> {
         data: &Option<String>,
         file: &Option<String>,
     ) -> Result<Option<Credential>, NodeError> {
-        let Some(data) = given(data) else {
-            return given(file).map(|path| self.read(key, path)).transpose();
+        let Some(data) = non_empty(data) else {
+            return non_empty(file).map(|path| self.read(key, path)).transpose();
         };
         let base64: String = data.split_ascii_whitespace().collect();
         let name = format!("{key}-data");
@@ -434,8 +440,8 @@ current-context: ";
         read(&format!("{FULL}{context}\n")).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// A kubeconfig whose cluster and user have these members.
-    fn of(cluster: &str, user: &str) -> Result<Kubeconfig, String> {
+    /// Creates a kubeconfig with these members of its cluster and user.
+    fn kubeconfig_with(cluster: &str, user: &str) -> Result<Kubeconfig, String> {
         read(&format!(
             "{{current-context: d, \
              contexts: [{{name: d, context: {{cluster: k, user: u}}}}], \
@@ -490,8 +496,8 @@ current-context: ";
         ] {
             let found = read(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!(found.server.to_string(), "https://h/");
-            assert!(given(&found.cluster.certificate_authority).is_none());
-            assert!(given(&found.cluster.tls_server_name).is_none());
+            assert!(non_empty(&found.cluster.certificate_authority).is_none());
+            assert!(non_empty(&found.cluster.tls_server_name).is_none());
         }
         for empty in ["null", "''"] {
             assert!(read(&config(empty, empty)).is_err());
@@ -559,7 +565,9 @@ current-context: ";
                 "fd00::1",
             ),
         ] {
-            let kubeconfig = of(&format!("server: '{text}'"), "").ok().unwrap();
+            let kubeconfig = kubeconfig_with(&format!("server: '{text}'"), "")
+                .ok()
+                .unwrap();
             assert_eq!(kubeconfig.server.to_string(), url);
             assert_eq!(kubeconfig.server_name().ok().unwrap().to_str(), name);
         }
@@ -571,7 +579,9 @@ current-context: ";
             .chain(others.split(' '))
             .chain(["", "a b"])
         {
-            let error = of(&format!("server: '{bad}'"), "").err().unwrap();
+            let error = kubeconfig_with(&format!("server: '{bad}'"), "")
+                .err()
+                .unwrap();
             assert!(error.contains("is not a URL like"), "{bad}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
@@ -580,7 +590,14 @@ current-context: ";
     #[test]
     fn certificate_name_is_a_host_name() {
         for bad in ["server: h, tls-server-name: a b", "server: 'a_b!'"] {
-            assert!(of(bad, "").ok().unwrap().server_name().is_err(), "{bad}");
+            assert!(
+                kubeconfig_with(bad, "")
+                    .ok()
+                    .unwrap()
+                    .server_name()
+                    .is_err(),
+                "{bad}"
+            );
         }
     }
 
@@ -592,18 +609,20 @@ current-context: ";
             "username: a, password: b",
             "password: b",
         ] {
-            let error = of("server: h", user).err().unwrap();
+            let error = kubeconfig_with("server: h", user).err().unwrap();
             assert!(error.contains("which is not supported"), "{user}: {error}");
         }
         let nothing = "username: '', password: , exec: null, token: t";
-        assert!(of("server: h", nothing).is_ok());
+        assert!(kubeconfig_with("server: h", nothing).is_ok());
         for truth in ["true", "True", "yes", "\"true\""] {
             let cluster = format!("server: h, insecure-skip-tls-verify: {truth}");
-            let error = of(&cluster, "").err().unwrap();
+            let error = kubeconfig_with(&cluster, "").err().unwrap();
             assert!(error.contains("insecure-skip-tls-verify"), "{error}");
         }
-        assert!(of("server: h, insecure-skip-tls-verify: no", "").is_ok());
-        let plain = of("server: 'http://h'", "token: secret").err().unwrap();
+        assert!(kubeconfig_with("server: h, insecure-skip-tls-verify: no", "").is_ok());
+        let plain = kubeconfig_with("server: 'http://h'", "token: secret")
+            .err()
+            .unwrap();
         assert!(plain.contains("plain HTTP") && !plain.contains("secret"));
     }
 }

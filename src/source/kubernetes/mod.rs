@@ -1,4 +1,4 @@
-//! The node's range of IPv6 addresses, read from its node object in the Kubernetes API (contract
+//! Reads the node's range of IPv6 addresses from its node object in the Kubernetes API (contract
 //! section 18).
 
 #[cfg(feature = "tls")]
@@ -36,7 +36,7 @@ impl KubernetesNode {
         }
     }
 
-    /// Gets the node object, and makes a pool of its IPv6 range.
+    /// Gets the node object, and creates a pool from its IPv6 range.
     ///
     /// # Errors
     /// There is no valid answer within `limit`.
@@ -48,7 +48,7 @@ impl KubernetesNode {
         api::get_node(access, &node, limit, deadline)?.pool(&node)
     }
 
-    /// Always fails, as this build has no TLS.
+    /// Always fails, because this build has no TLS.
     ///
     /// # Errors
     /// Always.

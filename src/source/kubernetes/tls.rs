@@ -1,7 +1,7 @@
-//! TLS between ureq and its socket.
+//! A TLS connector for ureq.
 //!
 //! ureq's own connector has two defects here. It verifies only the name in the URL, although a
-//! kubeconfig may set `tls-server-name`. It also loses the alert by which a server refuses the
+//! kubeconfig may set `tls-server-name`. It also loses the alert with which a server refuses the
 //! client certificate.
 
 use std::fmt;

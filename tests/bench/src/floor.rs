@@ -1,5 +1,4 @@
-//! The floor: the system calls that a call cannot do without, and nothing in between. It parses nothing, decides nothing, keeps no
-//! second key and writes no log.
+//! The floor: only the system calls that every call needs. It parses nothing, decides nothing, keeps no backup and writes no log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

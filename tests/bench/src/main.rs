@@ -1,5 +1,5 @@
-//! One executable with three faces: the measuring itself, the floor that it measures against, and the wire server. It mounts and
-//! makes links, so that it must be started in namespaces of its own, as tests/bench/run does.
+//! The benchmark. One executable has three parts: the measurement, the floor to compare with, and the wire server. It mounts file
+//! systems and creates links, so it must run in separate namespaces. tests/bench/run does that.
 
 mod floor;
 mod measure;
@@ -7,7 +7,7 @@ mod table;
 mod wire;
 
 fn main() -> std::io::Result<()> {
-    // As a plugin, like those that it is measured against.
+    // With CNI_COMMAND it was called as a plugin.
     match std::env::var("CNI_COMMAND") {
         Ok(verb) => floor::call(&verb),
         Err(_) => table::print(),

@@ -1,4 +1,4 @@
-//! Whole processes, from before their start to after their end.
+//! Measures whole processes, from before their start to after their end.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -14,29 +14,29 @@ use wait4::Wait4;
 
 /// A plugin to be measured.
 pub struct Program {
-    /// What the table calls it.
+    /// The name in the tables.
     pub label: String,
     /// The executable.
     pub path: PathBuf,
-    /// The network configuration it is given.
+    /// The file with its network configuration.
     pub conf: PathBuf,
-    /// Where it runs.
+    /// The mount namespace that it runs in.
     pub place: Place,
 }
 
-/// A mount namespace, in which one program has state and log for itself.
+/// A mount namespace, in which one program has its own state and log.
 pub struct Place(File);
 
 impl Place {
-    /// Makes one beside that of the caller, and enters it.
+    /// Creates a mount namespace, and enters it.
     pub fn new() -> io::Result<Place> {
-        // SAFETY: what a thread has for itself from now on are mounts and folders, no file descriptors.
+        // SAFETY: only the mounts and folders of this thread become separate. File descriptors stay shared.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
         shell("for folder in /run /var/log; do mount -t tmpfs -o size=1g none $folder; done")?;
         Ok(Place(File::open("/proc/thread-self/ns/mnt")?))
     }
 
-    /// From now on this thread and what it starts are there.
+    /// Moves this thread into the namespace. The processes that it starts follow.
     pub fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(
             self.0.as_fd(),
@@ -45,7 +45,10 @@ impl Place {
     }
 }
 
-/// A line of commands, which must pass.
+/// Runs a line of shell commands.
+///
+/// # Errors
+/// One of them fails.
 pub fn shell(line: &str) -> io::Result<()> {
     if Command::new("sh").args(["-ec", line]).status()?.success() {
         Ok(())
@@ -54,11 +57,11 @@ pub fn shell(line: &str) -> io::Result<()> {
     }
 }
 
-/// One verb of one program over all rounds.
+/// The measurements of one verb of one program over all rounds.
 #[derive(Default)]
 pub struct Row {
     walls: Vec<Duration>,
-    /// The middle of the times.
+    /// The median of the times.
     pub median: Duration,
     /// Peak memory in KiB.
     pub memory: u64,
@@ -83,7 +86,7 @@ impl Program {
         Ok(command)
     }
 
-    /// One call whose time does not matter.
+    /// Calls the program without measuring it.
     pub fn call(&self, verb: &str, container: &str) -> io::Result<()> {
         let output = self.command(verb, container, Stdio::piped())?.output()?;
         if output.status.success() {
@@ -101,8 +104,8 @@ impl Program {
 /// The verbs that are measured.
 pub const VERBS: [&str; 3] = ["ADD", "DEL", "VERSION"];
 
-/// The verbs of every program, `rounds` times, so that whatever disturbs the machine disturbs all of them; each time in another
-/// order, as what comes after a large program finds the processor's caches full of that.
+/// Measures the verbs of every program, `rounds` times in turn, so that disturbances of the machine affect all of them. The order changes
+/// in each round: a program that runs after a large one finds the processor's caches filled by that.
 pub fn interleaved(programs: &[&Program], rounds: usize) -> io::Result<Vec<[Row; VERBS.len()]>> {
     const WARM_UP: usize = 3;
     let mut rows: Vec<_> = programs
@@ -110,9 +113,9 @@ pub fn interleaved(programs: &[&Program], rounds: usize) -> io::Result<Vec<[Row;
         .map(|_| <[Row; VERBS.len()]>::default())
         .collect();
     let mut order: Vec<_> = (0..programs.len()).collect();
-    let mut dice = 1;
+    let mut random = 1;
     for round in 0..rounds + WARM_UP {
-        shuffle(&mut order, &mut dice);
+        shuffle(&mut order, &mut random);
         for &program in &order {
             programs[program].place.enter()?;
             for (verb, row) in VERBS.into_iter().zip(&mut rows[program]) {
@@ -137,29 +140,29 @@ pub fn interleaved(programs: &[&Program], rounds: usize) -> io::Result<Vec<[Row;
     Ok(rows)
 }
 
-fn shuffle<T>(items: &mut [T], dice: &mut u64) {
+fn shuffle<T>(items: &mut [T], random: &mut u64) {
     for n in (1..items.len()).rev() {
-        *dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1);
-        items.swap(n, (*dice >> 33) as usize % (n + 1));
+        *random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+        items.swap(n, (*random >> 33) as usize % (n + 1));
     }
 }
 
-/// What many ADDs at once took.
+/// The measurements of many ADDs at once.
 #[derive(Default)]
 pub struct Burst {
     /// From the first start to the last end.
     pub total: Duration,
-    /// The longest of a single one.
+    /// The time of the slowest ADD.
     pub slowest: Duration,
-    /// Processor time of all of them, in user mode and in the kernel; a coarse clock.
+    /// The processor time of all ADDs, in user mode and in the kernel. Its clock is coarse.
     pub processor: Duration,
     /// How many failed.
     pub failed: usize,
-    /// How many got an address that another one got too.
+    /// How many were allocated an address that another ADD was allocated too.
     pub twice: usize,
 }
 
-/// `count` ADDs of as many containers, all started at once.
+/// Measures `count` ADDs of as many containers, all started at once.
 pub fn burst(program: &Program, count: usize, scratch: &Path) -> io::Result<Burst> {
     let results = scratch.join("burst");
     fs::create_dir_all(&results)?;
@@ -175,7 +178,7 @@ pub fn burst(program: &Program, count: usize, scratch: &Path) -> io::Result<Burs
         running.insert(child.id(), (n, start));
     }
     let mut burst = Burst::default();
-    let mut given = HashSet::new();
+    let mut allocated = HashSet::new();
     while !running.is_empty() {
         let (pid, status) = wait(WaitOptions::empty())?.expect("it waits");
         let pid = pid.as_raw_nonzero().get().cast_unsigned();
@@ -187,7 +190,7 @@ pub fn burst(program: &Program, count: usize, scratch: &Path) -> io::Result<Burs
         let address = result.split_once("\"address\"");
         match address.and_then(|(_, rest)| rest.split('"').nth(1)) {
             Some(address) if status.exit_status() == Some(0) => {
-                burst.twice += usize::from(!given.insert(address.to_owned()));
+                burst.twice += usize::from(!allocated.insert(address.to_owned()));
             }
             _ => burst.failed += 1,
         }
@@ -198,11 +201,11 @@ pub fn burst(program: &Program, count: usize, scratch: &Path) -> io::Result<Burs
     Ok(burst)
 }
 
-/// The processor time of the children that have ended.
+/// Returns the processor time of the children that have ended.
 fn processor_of_children() -> io::Result<Duration> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit(')').next().unwrap_or_default();
-    // Fields 16 and 17 of proc(5), of which the first two are before the bracket; in hundredths of a second.
+    // Fields 16 and 17 of proc(5), in hundredths of a second. The first two fields are before the bracket.
     let ticks: u64 = fields
         .split_ascii_whitespace()
         .skip(13)

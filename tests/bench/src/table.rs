@@ -1,4 +1,4 @@
-//! What is measured, in which order, and how it is printed.
+//! Runs the measurements in their order, and prints them.
 
 use std::fs;
 use std::io;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::measure::{Burst, Place, Program, Row, VERBS, burst, interleaved, shell};
 use crate::wire::Server;
 
-/// Addresses of an ordinary node.
+/// The number of addresses of an ordinary node.
 const ORDINARY: usize = 254;
-/// Pods that start at once.
+/// The number of pods that start at once.
 const CROWD: usize = 250;
 const HOST_LOCAL: &str = "/usr/lib/cni/host-local";
 const CONF: &str = r#"{"cniVersion":"0.3.0","name":"azure","type":"azure-vnet","ipam":{"type":"azure-vnet-ipam","subnet":"10.224.0.0/12"}}"#;
@@ -21,7 +21,7 @@ struct Bench {
     rounds: usize,
     scratch: PathBuf,
     server: Server,
-    /// Those that draw from the wire server; the floor is not among them.
+    /// The programs that use the wire server, without the floor.
     plugins: Vec<Program>,
     floor: Program,
     host_local: Option<Program>,
@@ -57,13 +57,14 @@ impl Bench {
              ip link add eth0 address 7c:1e:52:f9:f3:c4 type veth peer name p0; ip link set eth0 up; ip link set p0 up;
              ip addr add 10.224.0.4/12 dev eth0; ip addr add 168.63.129.16/32 dev lo",
         )?;
-        // Before the first place, as a thread that is made later would share the folders of this one, which could then enter none.
+        // The server starts before the first `Place`. A thread that starts later would share the folders of this one, which could then
+        // enter no mount namespace.
         let server = Server::start()?;
         let usage = || io::Error::other("usage: tests/bench/run [--rounds N] [LABEL=BINARY ...]");
         let mut rounds = 200;
         let mut plugins = Vec::new();
         let mut arguments = std::env::args().skip(1);
-        // A copy, as installing makes one: the pages of what a linker wrote are cached in smaller pieces, and slower to map.
+        // A copy, as after an installation. Files that a linker wrote are cached in smaller pieces, and are slower to map.
         let program = |label: &str, from: &Path, copy: &str, text: &str| -> io::Result<Program> {
             let (path, conf) = (scratch.join(copy), scratch.join(format!("{copy}.conf")));
             fs::copy(from, &path)?;
@@ -85,7 +86,7 @@ impl Bench {
             let copy = format!("{label}-{}", plugins.len());
             plugins.push(program(label, path.as_ref(), &copy, CONF)?);
         }
-        // The one that matters comes first.
+        // The program under test comes first.
         plugins.rotate_right(1);
         let floor = program("floor", &std::env::current_exe()?, "floor", CONF)?;
         let host_local = Path::new(HOST_LOCAL);
@@ -125,9 +126,10 @@ impl Bench {
         Ok(())
     }
 
-    /// Gives every program a state with `addresses` addresses, of which `held` are held. The first plugin writes the floor's.
+    /// Creates a new state for every program, with `addresses` addresses. `held` of them are held. The first plugin writes the state of
+    /// the floor.
     fn fresh(&self, addresses: usize, held: usize) -> io::Result<()> {
-        self.server.lists(addresses, Duration::ZERO);
+        self.server.set_answer(addresses, Duration::ZERO);
         let own = self.plugins.iter().map(|plugin| (plugin, plugin));
         for (program, writer) in own.chain([(&self.floor, &self.plugins[0])]) {
             program.place.enter()?;
@@ -139,7 +141,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The verbs on an ordinary node on which `held` addresses are held.
+    /// Measures the verbs on an ordinary node on which `held` addresses are held.
     fn verbs(&self, held: usize) -> io::Result<()> {
         self.fresh(ORDINARY, held)?;
         let programs: Vec<_> = self
@@ -152,9 +154,9 @@ impl Bench {
         println!("\n{ORDINARY} addresses, {held} held:");
         println!("                        us   x floor   x host-local    KiB   failed");
         for (verb, name) in VERBS.into_iter().enumerate() {
-            let median_of = |program: usize| rows.get(program).map(|rows| rows[verb].median);
-            let floor = median_of(self.plugins.len());
-            let host_local = median_of(self.plugins.len() + 1);
+            let median_time = |program: usize| rows.get(program).map(|rows| rows[verb].median);
+            let floor = median_time(self.plugins.len());
+            let host_local = median_time(self.plugins.len() + 1);
             for (Program { label, .. }, rows) in programs.iter().zip(&rows) {
                 let Row {
                     median,
@@ -178,7 +180,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The time of an ADD of each plugin on a node with so many addresses, and its ratio to the floor's.
+    /// Measures ADD on a node with this number of addresses. Returns the time of each plugin, and its ratio to the floor's.
     fn adds(&self, addresses: usize, rounds: usize) -> io::Result<Vec<(Duration, f64)>> {
         self.fresh(addresses, 1)?;
         let programs: Vec<_> = self.plugins.iter().chain([&self.floor]).collect();
@@ -188,7 +190,7 @@ impl Bench {
         Ok(adds.iter().map(|add| (*add, ratio(*add, *floor))).collect())
     }
 
-    /// ADD on smaller and larger nodes.
+    /// Measures ADD on smaller and larger nodes.
     fn growth(&self) -> io::Result<()> {
         println!("\ngrowth, ADD:              us   x floor");
         for (addresses, part) in [(28, 2), (4096, 4), (65_536, 20)] {
@@ -201,12 +203,12 @@ impl Bench {
         Ok(())
     }
 
-    /// ADD on a node with many links and routes, then with many results in libcni's cache too.
+    /// Measures ADD on a node with many links and routes, then on one with many results in libcni's cache.
     fn surroundings(&self) -> io::Result<()> {
         println!("\nsurroundings, ADD:                        x floor   x without");
         let adds = || self.adds(ORDINARY, (self.rounds / 2).max(1));
         let without = adds()?;
-        let tell = |what: &str| -> io::Result<()> {
+        let print_ratios = |what: &str| -> io::Result<()> {
             for ((plugin, (_, before)), (_, now)) in self.plugins.iter().zip(&without).zip(adds()?)
             {
                 let label = &plugin.label;
@@ -219,7 +221,7 @@ impl Bench {
                    echo "link add v$n type veth peer name w$n"; echo "link set v$n up"; echo "route add 10.239.0.$n/32 dev v$n"
                done | ip -batch -"#,
         )?;
-        tell("250 links and routes")?;
+        print_ratios("250 links and routes")?;
         shell("for n in $(seq 0 249); do echo link del v$n; done | ip -batch -")?;
         fs::create_dir_all("/var/lib/cni/results")?;
         for n in 0..10_000 {
@@ -229,13 +231,13 @@ impl Bench {
             );
             fs::write(format!("/var/lib/cni/results/other-{n:064x}-eth0"), entry)?;
         }
-        tell("10,000 cached results")?;
+        print_ratios("10,000 cached results")?;
         fs::remove_dir_all("/var/lib/cni/results")
     }
 
-    /// Many ADDs at once, and what a dead wire server means.
+    /// Measures many ADDs at once, and calls while the wire server is dead.
     fn crowds(&self) -> io::Result<()> {
-        // One burst varies by a third.
+        // The times of single bursts differ by a third.
         let times = (self.rounds / 10).max(1);
         println!(
             "\n{CROWD} ADDs at once, {times} times:    ms   x floor   slowest   user+sys ms   failed   twice"
@@ -244,21 +246,22 @@ impl Bench {
             let programs: Vec<_> = [&self.floor].into_iter().chain(&self.plugins).collect();
             print_bursts(&programs, times, &format!("after {delay} ms"), |program| {
                 self.fresh(ORDINARY, 1)?;
-                self.server.lists(ORDINARY, Duration::from_millis(delay));
+                self.server
+                    .set_answer(ORDINARY, Duration::from_millis(delay));
                 burst(program, CROWD, &self.scratch)
             })?;
         }
         let plugins: Vec<_> = self.plugins.iter().collect();
         print_bursts(&plugins, 1, "dead, once", |plugin| {
             self.fresh(ORDINARY, 1)?;
-            self.dead(|| burst(plugin, CROWD, &self.scratch))
+            self.with_dead_server(|| burst(plugin, CROWD, &self.scratch))
         })?;
         println!("\n{CROWD} addresses held, wire server dead:       us   x alive");
         for plugin in &self.plugins {
             self.fresh(ORDINARY, CROWD)?;
             let rows = || interleaved(&[plugin], (self.rounds / 4).max(1));
             let alive = rows()?.remove(0);
-            let dead = self.dead(rows)?.remove(0);
+            let dead = self.with_dead_server(rows)?.remove(0);
             for ((verb, dead), alive) in VERBS.into_iter().zip(dead).zip(alive) {
                 println!(
                     "  {verb} {:<33} {:>8} {:>9.2}",
@@ -271,8 +274,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Does something while whatever is sent to the wire server vanishes.
-    fn dead<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    /// Runs `work` while all packets to the wire server are lost.
+    fn with_dead_server<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         shell(
             "ip addr del 168.63.129.16/32 dev lo; ip route replace 168.63.129.16/32 dev eth0;
              ip neigh replace 168.63.129.16 lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
@@ -307,7 +310,7 @@ fn print_bursts(
         });
         let failed: usize = bursts.iter().map(|burst| burst.failed).sum();
         let is_floor = label == "floor";
-        // The floor gives the same address to everybody.
+        // The floor prints the same address in every call.
         let twice: usize = if is_floor {
             0
         } else {
@@ -326,7 +329,7 @@ fn print_bursts(
     Ok(())
 }
 
-/// The middle one of a figure of all bursts.
+/// Returns the median of a figure of all bursts.
 fn median(bursts: &[Burst], figure: impl Fn(&Burst) -> Duration) -> Duration {
     let mut figures: Vec<Duration> = bursts.iter().map(figure).collect();
     figures.sort();

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Where it listens, as on Azure.
+/// The address that it listens on, as in Azure.
 pub const ADDRESS: &str = "168.63.129.16:80";
 
 /// A server in this process.
 pub struct Server {
-    /// What it says, and after how long.
+    /// The answer, and the delay before it.
     answer: Arc<Mutex<(Arc<str>, Duration)>>,
 }
 
 impl Server {
-    /// Begins to listen.
+    /// Starts to listen.
     pub fn start() -> std::io::Result<Server> {
         let listener = TcpListener::bind(ADDRESS)?;
         let answer = Arc::new(Mutex::new(("".into(), Duration::ZERO)));
@@ -26,7 +26,7 @@ impl Server {
         thread::spawn(move || {
             for caller in listener.incoming().flatten() {
                 let (text, delay) = answer.lock().expect("nobody panics with it").clone();
-                // Most are served at once, as a thread costs more than an answer.
+                // Short answers are sent without a new thread, which would cost more than the answer.
                 if delay.is_zero() && text.len() < 256 * 1024 {
                     serve(caller, &text, delay);
                 } else {
@@ -37,8 +37,8 @@ impl Server {
         Ok(server)
     }
 
-    /// From now on lists so many addresses, after so long.
-    pub fn lists(&self, addresses: usize, delay: Duration) {
+    /// Sets the answer: it lists this number of addresses, after this delay.
+    pub fn set_answer(&self, addresses: usize, delay: Duration) {
         let mut xml = String::from(
             r#"<Interfaces><Interface MacAddress="7C1E52F9F3C4" IsPrimary="true"><IPSubnet Prefix="10.224.0.0/12">"#,
         );

@@ -1,4 +1,4 @@
-//! A whole node, as `check` finds it: whatever stands in its files, the report is made, and fits the screen.
+//! `check` on a whole node: with any content of the files, it makes a report that fits a screen.
 #![no_main]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use azure_vnet_ipam::ops::check_text;
 use libfuzzer_sys::fuzz_target;
 
-/// The files, in the order of the parts of the input. The answer of the wire server is the source's.
+/// The files, in the order of the parts of the input. The source is a saved answer of the wire server.
 const FILES: [&str; 9] = [
     "var/run/azure-vnet-ipam.json",
     "var/run/.azure-vnet-ipam.backup",
@@ -20,10 +20,10 @@ const FILES: [&str; 9] = [
     "var/lib/cni/results/azure-c1-eth0",
     "answer.xml",
 ];
-/// What separates the parts of the input.
+/// The text between two parts of the input.
 const SEPARATOR: &[u8] = b"\n--\n";
 
-/// A folder of this process alone, with the source that its files name.
+/// Returns the root folder of this process. Sets the source to the file in it.
 fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! The network configurations that `check` reads, whoever wrote them.
+//! The network configurations that `check` reads. Other programs wrote them.
 #![no_main]
 
 use azure_vnet_ipam::ops::Tree;

@@ -1,4 +1,4 @@
-//! The CNI variables, each of them anything.
+//! The CNI variables, with arbitrary values.
 #![no_main]
 
 use std::ffi::OsString;
@@ -31,7 +31,7 @@ fuzz_target!(|values: Vec<Vec<u8>>| {
             NAME,
         )
     {
-        // What gets through is safe to be part of a file's name and of a line in the log.
+        // Accepted values are safe in a file name and in a line of the log.
         let id = &call.attachment.container_id;
         assert!(
             id.bytes()

@@ -1,5 +1,4 @@
-//! The state file: what can be read is written again to the same, and everything that may be done with it keeps its
-//! invariants.
+//! The state file: a state that can be parsed is printed to an equal one, and every operation on it keeps its invariants.
 #![no_main]
 
 use std::time::Duration;
