@@ -13,7 +13,7 @@ use crate::events::History;
 use crate::evidence::Progress;
 use crate::host::{Paths, Timestamp, boot_now, read_text, wall_now};
 use crate::ipam::{Candidate, Ipam, Moment, NetNs, Taken};
-use crate::plugin::{Context, Look};
+use crate::plugin::{Context, Scan};
 use crate::state::{LockError, Locked, State, WAIT};
 use crate::stdio;
 
@@ -169,15 +169,15 @@ const DELAY: Duration = Duration::from_millis(300);
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Captures a snapshot of the node. Shows the progress on stderr if that is a terminal.
-pub fn capture_snapshot(candidates: Vec<Candidate>, context: &Context) -> Look {
+pub fn capture_snapshot(candidates: Vec<Candidate>, context: &Context) -> Scan {
     let progress = Progress::of_command();
     if !std::io::stderr().is_terminal() {
-        return Look::with_progress(candidates, context, &progress);
+        return Scan::with_progress(candidates, context, &progress);
     }
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let printer = scope.spawn(|| print_progress(&progress, &done));
-        let snapshot = Look::with_progress(candidates, context, &progress);
+        let snapshot = Scan::with_progress(candidates, context, &progress);
         done.store(true, Ordering::Relaxed);
         printer.thread().unpark();
         snapshot

@@ -16,7 +16,7 @@ use crate::host::boot_now;
 use crate::ipam::{AGAIN, GRACE, Held, Ipam, Judged, Record, Verdict};
 use crate::log;
 use crate::plugin::decide::reclaim;
-use crate::plugin::{Action, Look, log_actions};
+use crate::plugin::{Action, Scan, log_actions};
 use crate::state::State;
 
 /// The result of a reclaim, or of a dry run.
@@ -69,12 +69,12 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     let mut candidates = state.ipam().candidates(|_, _, _| true, None, boot_now());
     candidates.retain(|candidate| is_asked(&candidate.held));
     let judged: BTreeSet<IpAddr> = candidates.iter().map(|candidate| candidate.key).collect();
-    let look = capture_snapshot(candidates, &node.context);
+    let scan = capture_snapshot(candidates, &node.context);
     let mut events = Vec::new();
     if done {
-        (state, events) = free(node, &look)?;
+        (state, events) = free(node, &scan)?;
     } else {
-        reclaim(&mut state, &look, boot_now(), &mut events);
+        reclaim(&mut state, &scan, boot_now(), &mut events);
     }
     if let Some(until) = state.ipam().quarantine {
         let seconds = until.since(boot_now()).as_millis().div_ceil(1000);
@@ -102,8 +102,8 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     args.format.output(0, &found, print)
 }
 
-/// Frees the candidates of a look that are dead, and marks those that may be.
-fn free(node: &Node, look: &Look) -> Result<(State, Vec<Action>), CommandError> {
+/// Frees the candidates of a scan that are dead, and marks those that may be.
+fn free(node: &Node, scan: &Scan) -> Result<(State, Vec<Action>), CommandError> {
     let mut locked = node.lock()?;
     let loaded = node.context.open(&mut locked);
     let Some(mut state) = StateView::from_opened(node, loaded).into_writable()? else {
@@ -112,7 +112,7 @@ fn free(node: &Node, look: &Look) -> Result<(State, Vec<Action>), CommandError> 
         ));
     };
     let mut actions = Vec::new();
-    reclaim(&mut state, look, boot_now(), &mut actions);
+    reclaim(&mut state, scan, boot_now(), &mut actions);
     node.save(&mut locked, &mut state)?;
     log_actions(&actions);
     Ok((state, actions))
@@ -131,9 +131,9 @@ pub fn reclaim_dead(node: &Node) -> Result<(), CommandError> {
     if candidates.is_empty() || state.ipam().quarantine.is_some() {
         return Ok(());
     }
-    let look = Look::at_node(candidates, &node.context);
+    let scan = Scan::at_node(candidates, &node.context);
     let mut expected = Vec::new();
-    reclaim(&mut state, &look, boot_now(), &mut expected);
+    reclaim(&mut state, &scan, boot_now(), &mut expected);
     let seems_dead =
         |judged: &Judged| matches!(judged.judgement.verdict, Verdict::Dead | Verdict::Suspect);
     let is_any =
@@ -144,7 +144,7 @@ pub fn reclaim_dead(node: &Node) -> Result<(), CommandError> {
     start_log(node.paths());
     // Of trial runs since the last round.
     log::discard();
-    let (_, actions) = free(node, &look)?;
+    let (_, actions) = free(node, &scan)?;
     let freed = actions.iter().flat_map(Action::freed);
     let addresses: Vec<IpAddr> = freed.filter_map(|freed| freed.address).collect();
     if !addresses.is_empty() {

@@ -6,7 +6,7 @@ use std::mem;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::known::{Known, Look, Need};
+use super::known::{Known, Need, Scan};
 use super::node::Host;
 use super::report::Action;
 use crate::failure::{Failure, message_with_remedy};
@@ -58,9 +58,9 @@ pub fn decide(
     {
         grants = allocate_all(state.ipam_mut(), wanted, now, host, &mut actions);
     }
-    if let Some(look) = &known.look {
+    if let Some(scan) = &known.scan {
         let ipam = state.ipam_mut();
-        state.must_save |= ipam.clear_suspects(&look.evidence, look.began, now);
+        state.must_save |= ipam.clear_suspects(&scan.evidence, scan.began, now);
     }
     let conflicts = find_conflicts(state.ipam(), grants.as_deref().unwrap_or_default());
     if !conflicts.is_empty() {
@@ -205,15 +205,15 @@ fn require_proof_of_freshness(
     let may_be_fresh = loss.may_be_fresh;
     state.must_save = true;
     if may_be_fresh {
-        prove_fresh(state, wanted, known.look()?);
+        prove_fresh(state, wanted, known.scan()?);
     }
     Ok(())
 }
 
 /// Decides whether a missing state is new: no pod uses an address that the source lists. If pods have addresses of another family only,
 /// these belong to another plugin, such as azure-vnet-ipam beside azure-vnet-ipamv6.
-fn prove_fresh(state: &mut State, wanted: &Wanted, look: &Look) {
-    let in_use = state.ipam().used_by_pods(&look.evidence);
+fn prove_fresh(state: &mut State, wanted: &Wanted, scan: &Scan) {
+    let in_use = state.ipam().used_by_pods(&scan.evidence);
     let is_wanted_family = |address: &IpAddr| {
         let family = Family::from_address(*address);
         wanted
@@ -221,7 +221,7 @@ fn prove_fresh(state: &mut State, wanted: &Wanted, look: &Look) {
             .iter()
             .any(|wanted| wanted.pool.family() == family)
     };
-    let lists = look.evidence.lists();
+    let lists = scan.evidence.lists();
     let unreadable = lists
         .into_iter()
         .find(|(_, list)| matches!(list, EvidenceList::Unreadable(_)));
@@ -251,16 +251,16 @@ fn reconcile_if_due(
         return Ok(());
     }
     if is_reconciliation_due(state) {
-        reconcile(state, known.look()?, now, actions);
+        reconcile(state, known.scan()?, now, actions);
     }
     // The quarantine counts from when the loss was first seen. One that begins now may therefore be over at once.
     if let Some(until) = ended_quarantine(state, now) {
-        let look = known.look()?;
+        let scan = known.scan()?;
         // A scan that began during the quarantine may lack pods that were configured during it.
-        if look.began < until {
-            return Err(Need::Look(Vec::new()));
+        if scan.began < until {
+            return Err(Need::Scan(Vec::new()));
         }
-        reconcile(state, look, now, actions);
+        reconcile(state, scan, now, actions);
     }
     Ok(())
 }
@@ -277,8 +277,8 @@ fn ended_quarantine(state: &State, now: Moment) -> Option<Moment> {
 }
 
 /// Reconciles the state with the node. The state is ready afterwards. A state that was ready before leaves its quarantine.
-fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Action>) {
-    let evidence = &look.evidence;
+fn reconcile(state: &mut State, scan: &Scan, now: Moment, actions: &mut Vec<Action>) {
+    let evidence = &scan.evidence;
     let condition = mem::replace(&mut state.condition, Condition::Ready);
     let ipam = state.ipam_mut();
     match &condition {
@@ -288,9 +288,9 @@ fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Acti
         }
         Condition::NewBoot => {
             actions.push(Action::FreedAfterReboot(ipam.new_boot(evidence, now)));
-            ipam.replace_outdated_holders(evidence, look.began, now, true);
+            ipam.replace_outdated_holders(evidence, scan.began, now, true);
         }
-        Condition::Reconcile => ipam.replace_outdated_holders(evidence, look.began, now, false),
+        Condition::Reconcile => ipam.replace_outdated_holders(evidence, scan.began, now, false),
         // The quarantine is over.
         Condition::Ready => {
             ipam.confirm_holders(evidence, now);
@@ -308,7 +308,7 @@ fn reconcile(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Acti
 /// Completes the records that name the container of this ADD, but no interface. They may belong to another of its interfaces.
 fn complete_holders(state: &mut State, wanted: &Wanted, known: &Known<'_>) -> Result<(), Need> {
     if state.ipam().lacks_interface(&wanted.attachment) {
-        let evidence = &known.look()?.evidence;
+        let evidence = &known.scan()?.evidence;
         state.must_save |= state.ipam_mut().complete_holders(evidence);
     }
     Ok(())
@@ -398,18 +398,18 @@ fn reclaim_for(
     actions: &mut Vec<Action>,
 ) -> Result<bool, Need> {
     let judging = known
-        .look
+        .scan
         .as_ref()
-        .filter(|look| !look.candidates.is_empty());
-    let Some(look) = judging else {
+        .filter(|scan| !scan.candidates.is_empty());
+    let Some(scan) = judging else {
         let candidates = candidates(state.ipam(), wanted, now);
         if candidates.is_empty() {
             return Ok(false);
         }
-        return Err(Need::Look(candidates));
+        return Err(Need::Scan(candidates));
     };
     let ipam = state.ipam_mut();
-    let judged = ipam.reclaim(look.candidates.clone(), &look.evidence, Some(wanted), now);
+    let judged = ipam.reclaim(scan.candidates.clone(), &scan.evidence, Some(wanted), now);
     state.must_save |= !judged.is_empty();
     actions.push(Action::Judged(judged));
     Ok(true)
@@ -456,20 +456,20 @@ fn pool_flags(ipam: &Ipam) -> Vec<i64> {
 
 /// Reclaims the addresses of dead candidates, for an operator. A pending reconciliation comes first, as in an ADD. During a quarantine
 /// nothing is reclaimed.
-pub fn reclaim(state: &mut State, look: &Look, now: Moment, actions: &mut Vec<Action>) {
+pub fn reclaim(state: &mut State, scan: &Scan, now: Moment, actions: &mut Vec<Action>) {
     if is_reconciliation_due(state)
-        || ended_quarantine(state, now).is_some_and(|until| until <= look.began)
+        || ended_quarantine(state, now).is_some_and(|until| until <= scan.began)
     {
-        reconcile(state, look, now, actions);
+        reconcile(state, scan, now, actions);
     }
     let ipam = state.ipam_mut();
     // During a quarantine, a pod that is not recorded may have an address of a candidate, and may not have configured it yet.
     let candidates = match ipam.quarantine {
-        None => look.candidates.clone(),
+        None => scan.candidates.clone(),
         Some(_) => Vec::new(),
     };
-    let judged = ipam.reclaim(candidates, &look.evidence, None, now);
-    ipam.clear_suspects(&look.evidence, look.began, now);
+    let judged = ipam.reclaim(candidates, &scan.evidence, None, now);
+    ipam.clear_suspects(&scan.evidence, scan.began, now);
     actions.push(Action::Judged(judged));
 }
 
@@ -498,10 +498,10 @@ mod tests {
     /// What a call knows after a scan that found this evidence. The source does not answer.
     fn known_after_scan(evidence: Evidence) -> Known<'static> {
         Known {
-            look: Some(Look {
+            scan: Some(Scan {
                 evidence,
                 began: NOW,
-                ..Look::default()
+                ..Scan::default()
             }),
             ..known_without_scan()
         }
@@ -834,12 +834,12 @@ mod tests {
             let ipam = state.ipam_mut();
             hold(ipam, "10.0.0.4", attached("dead", 0), Moment(1));
             ipam.quarantine = end;
-            let look = Look {
+            let scan = Scan {
                 candidates: ipam.candidates(|_, _, _| true, None, NOW),
                 began: NOW,
-                ..Look::default()
+                ..Scan::default()
             };
-            reclaim(&mut state, &look, NOW, &mut Vec::new());
+            reclaim(&mut state, &scan, NOW, &mut Vec::new());
             assert_eq!(holders(state.ipam()), expected, "{end:?}");
         }
     }

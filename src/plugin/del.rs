@@ -61,14 +61,14 @@ fn decide(
     context: &Context,
 ) -> Result<Released, Need> {
     if !state.is_newer() && state.ipam().lacks_interface(&call.attachment) {
-        let evidence = &known.look()?.evidence;
+        let evidence = &known.scan()?.evidence;
         state.ipam_mut().complete_holders(evidence);
     }
     let mut freed = release(call, state, now);
     if state.ipam().is_orphaned(hint(call)) {
-        let look = known.look()?;
+        let scan = known.scan()?;
         let ipam = state.ipam_mut();
-        freed.extend(ipam.release_orphaned(&call.attachment, hint(call), &look.evidence, now));
+        freed.extend(ipam.release_orphaned(&call.attachment, hint(call), &scan.evidence, now));
     }
     // The original's records name no network namespace. The namespace of this DEL, which is torn down next, takes its place.
     if freed.iter().any(|freed| freed.held.holder.netns.is_none())

@@ -91,15 +91,15 @@ fn decide(
         return Ok(Ok(Vec::new()));
     }
     let mut collected = Vec::new();
-    if let Some(look) = &known.look {
+    if let Some(scan) = &known.scan {
         let ipam = state.ipam_mut();
-        collected = ipam.collect(look.candidates.clone(), &look.evidence, now);
-        state.must_save |= ipam.clear_suspects(&look.evidence, look.began, now);
+        collected = ipam.collect(scan.candidates.clone(), &scan.evidence, now);
+        state.must_save |= ipam.clear_suspects(&scan.evidence, scan.began, now);
     } else {
         let network = &call.attachment.network;
         let stale = state.ipam().stale(network, &call.valid, now);
         if !stale.candidates.is_empty() {
-            return Err(Need::Look(stale.candidates));
+            return Err(Need::Scan(stale.candidates));
         }
     }
     let is_freed = |judged: &Judged| judged.judgement.verdict == Verdict::Dead;

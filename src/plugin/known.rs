@@ -20,7 +20,7 @@ pub enum Need {
     /// An answer of the source, within this time. The stored pools cannot serve the call.
     NewerAnswer(Duration),
     /// A scan of the node, to judge these records.
-    Look(Vec<Candidate>),
+    Scan(Vec<Candidate>),
 }
 
 /// What a call has learnt.
@@ -41,7 +41,7 @@ pub struct Known<'a> {
     /// Whether this call failed to get an answer of the source.
     pub has_failed: bool,
     /// The newest scan of the node.
-    pub look: Option<Look>,
+    pub scan: Option<Scan>,
     /// The state as it was read before the source was queried.
     pub state: Option<State>,
 }
@@ -73,12 +73,12 @@ impl<'a> Known<'a> {
                     self.wait_for_turn(limit, context);
                 }
             }
-            Need::Look(candidates) => {
-                let mut look = Look::at_node(candidates, context);
+            Need::Scan(candidates) => {
+                let mut scan = Scan::at_node(candidates, context);
                 if let Some(wanted) = wanted {
-                    look.note_own_namespace(wanted);
+                    scan.note_own_namespace(wanted);
                 }
-                self.look = Some(look);
+                self.scan = Some(scan);
             }
         }
     }
@@ -123,8 +123,8 @@ impl<'a> Known<'a> {
     ///
     /// # Errors
     /// There was none.
-    pub(super) fn look(&self) -> Result<&Look, Need> {
-        self.look.as_ref().ok_or(Need::Look(Vec::new()))
+    pub(super) fn scan(&self) -> Result<&Scan, Need> {
+        self.scan.as_ref().ok_or(Need::Scan(Vec::new()))
     }
 
     /// The name of the source.
@@ -176,7 +176,7 @@ fn log_answer(answer: &FreshAnswer) {
 
 /// A scan of the node.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
+pub struct Scan {
     /// What it showed.
     pub evidence: Evidence,
     /// The records to judge by it, as they were before it began. So a holder that the scan does
@@ -186,10 +186,10 @@ pub struct Look {
     pub began: Moment,
 }
 
-impl Look {
+impl Scan {
     /// Scans the node now.
-    pub fn at_node(candidates: Vec<Candidate>, context: &Context) -> Look {
-        Look::with_progress(candidates, context, &Progress::default())
+    pub fn at_node(candidates: Vec<Candidate>, context: &Context) -> Scan {
+        Scan::with_progress(candidates, context, &Progress::default())
     }
 
     /// Scans the node now, and reports its progress.
@@ -197,7 +197,7 @@ impl Look {
         candidates: Vec<Candidate>,
         context: &Context,
         progress: &Progress,
-    ) -> Look {
+    ) -> Scan {
         let began = context.now();
         let evidence = context.node.evidence(&candidates, progress);
         let kernel = &evidence.kernel;
@@ -209,7 +209,7 @@ impl Look {
             kernel.configured.len(),
             kernel.incomplete.as_ref().map_or_else(String::new, |why| format!("; not complete: {why}"))
         );
-        Look {
+        Scan {
             evidence,
             candidates,
             began,

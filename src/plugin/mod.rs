@@ -38,7 +38,7 @@ use report::CallReporter;
 
 pub use context::Context;
 pub(crate) use context::read_settings;
-pub use known::{Known, Look};
+pub use known::{Known, Scan};
 pub(crate) use node::note_moved_namespaces;
 pub use node::{Host, Node};
 pub use report::Action;

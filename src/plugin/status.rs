@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 
 use super::context::Context;
 use super::decide::{allocate, candidates};
-use super::known::Look;
+use super::known::Scan;
 use super::trial::check_disk;
 use crate::cni::{Call, WhenFull};
 use crate::failure::{Failure, message_with_remedy};
@@ -79,8 +79,8 @@ fn try_add(
         Err(Refusal::Exhausted { .. }) if when_full == WhenFull::Error => {}
         other => return other.map(drop),
     }
-    let look = Look::at_node(candidates(ipam, wanted, now), context);
-    ipam.reclaim(look.candidates, &look.evidence, Some(wanted), now);
+    let scan = Scan::at_node(candidates(ipam, wanted, now), context);
+    ipam.reclaim(scan.candidates, &scan.evidence, Some(wanted), now);
     allocate(ipam).map(drop)
 }
 

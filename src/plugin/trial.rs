@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::add::original_stage;
 use super::context::Context;
 use super::decide::{Decision, decide};
-use super::known::{Known, Look, Need};
+use super::known::{Known, Need, Scan};
 use crate::cni::Call;
 use crate::failure::Failure;
 use crate::ipam::{Evidence, Grant, Moment, Wanted};
@@ -28,7 +28,7 @@ pub struct Trial<'a> {
 }
 
 /// An ADD needs at most three scans: to reconcile the state, to end a quarantine, and to judge records.
-const MOST_LOOKS: u32 = 3;
+const MOST_SCANS: u32 = 3;
 
 /// The result of a trial.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Trial<'_> {
         let context = self.context;
         let stage = original_stage(wanted);
         let mut known = self.known(interval);
-        let mut looks = 0;
+        let mut scans = 0;
         loop {
             let mut state = match context.view() {
                 Ok(state) => state,
@@ -75,9 +75,9 @@ impl Trial<'_> {
                         known.answer = Some(self.answer(now));
                         continue;
                     }
-                    Err(Need::Look(candidates)) if looks < MOST_LOOKS => {
-                        looks += 1;
-                        known.look = Some(Look {
+                    Err(Need::Scan(candidates)) if scans < MOST_SCANS => {
+                        scans += 1;
+                        known.scan = Some(Scan {
                             evidence: self.evidence.clone(),
                             candidates,
                             began: now,

@@ -172,13 +172,13 @@ struct History {
     steps: Vec<Step>,
     /// The history runs once with each of these in place of [`Step::Lose`].
     damages: &'static [Damage],
-    look: Look,
+    scan: Scan,
 }
 
 /// Whether scans of the kernel are complete in a history. The executable's scan is complete in private namespaces,
 /// and incomplete elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Look {
+enum Scan {
     Any,
     Complete,
     Incomplete,

@@ -36,7 +36,7 @@ fn scan_in_thread(paths: &Paths, progress: &Progress) -> Result<Kernel, String> 
             .map_err(|e| io_reason(&e))?;
         thread
             .join()
-            .unwrap_or_else(|_| Err("the look at the kernel failed".to_owned()))
+            .unwrap_or_else(|_| Err("the scan of the kernel failed".to_owned()))
     })
 }
 

@@ -8,7 +8,7 @@ use azure_vnet_ipam::ipam::UnreadablePart;
 use azure_vnet_ipam::state::StateFile;
 
 use super::run::{CacheEntry, CallError, Driver};
-use super::{File, History, Look, Pod};
+use super::{File, History, Pod, Scan};
 use crate::model::{Answer, Blindness, Container, Fault, Id, InFlight, NODE, User, World};
 
 impl File {
@@ -62,9 +62,9 @@ fn checked<T>(result: Result<T, Failure>) -> Result<T, CallError> {
 }
 
 impl Driver for Memory {
-    fn reset(&mut self, look: Look) {
+    fn reset(&mut self, scan: Scan) {
         *self = Memory::default();
-        if look == Look::Incomplete {
+        if scan == Scan::Incomplete {
             self.world.blind = Blindness::Namespaces;
         }
     }
@@ -87,7 +87,7 @@ impl Driver for Memory {
         Ok(address.to_string())
     }
 
-    fn look(&mut self, pod: Pod) {
+    fn scan(&mut self, pod: Pod) {
         let mut add = self.world.unchecked_start_add(id(pod), None);
         self.world.unchecked_look(&mut add);
         self.looked.insert(pod, add);

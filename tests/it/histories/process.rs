@@ -10,7 +10,7 @@ use ipnet::Ipv4Net;
 use serde_json::json;
 
 use super::run::{CacheEntry, CallError, Driver};
-use super::{File, History, Look, Pod};
+use super::{File, History, Pod, Scan};
 use crate::harness::{MAC, Node, Outcome, Reply, SUBNET, conf, sh, sh_with, xml, xml_of};
 use crate::leaks::azure_vnet_state;
 use crate::model::{Answer, Fault};
@@ -127,7 +127,7 @@ fn checked(outcome: &Outcome) -> Result<(), CallError> {
 }
 
 impl Driver for Processes {
-    fn reset(&mut self, _: Look) {
+    fn reset(&mut self, _: Scan) {
         for pod in std::mem::take(&mut self.started) {
             self.end(pod);
         }
@@ -149,12 +149,12 @@ impl Driver for Processes {
 
     /// Without the namespaces, the kernel shows no address, and every scan is incomplete.
     fn can_run(&self, history: &History) -> bool {
-        let can_look = match (history.look, self.has_kernel) {
-            (Look::Any, false) => !history.shows_addresses(),
-            (Look::Any | Look::Complete, true) | (Look::Incomplete, false) => true,
-            (Look::Complete, false) | (Look::Incomplete, true) => false,
+        let can_scan = match (history.scan, self.has_kernel) {
+            (Scan::Any, false) => !history.shows_addresses(),
+            (Scan::Any | Scan::Complete, true) | (Scan::Incomplete, false) => true,
+            (Scan::Complete, false) | (Scan::Incomplete, true) => false,
         };
-        can_look && self.has_faults == history.has_faults() && !history.is_interleaved()
+        can_scan && self.has_faults == history.has_faults() && !history.is_interleaved()
     }
 
     fn add(
@@ -167,7 +167,7 @@ impl Driver for Processes {
         checked(&outcome).map(|()| outcome.address())
     }
 
-    fn look(&mut self, _: Pod) {
+    fn scan(&mut self, _: Pod) {
         unreachable!("it runs no such row")
     }
 

@@ -6,13 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::Value;
 
 use super::table::histories;
-use super::{Damage, File, History, Look, Pod, Refusal, Step, W, X, Y, Z};
+use super::{Damage, File, History, Pod, Refusal, Scan, Step, W, X, Y, Z};
 use crate::model::{Answer, Fault, SUBNETS, original};
 
 /// A node with its plugin. Drivers execute steps and check nothing.
 pub(super) trait Driver {
     /// Starts again with a new node.
-    fn reset(&mut self, look: Look);
+    fn reset(&mut self, scan: Scan);
     /// Whether it can run the history.
     fn can_run(&self, history: &History) -> bool;
 
@@ -23,7 +23,7 @@ pub(super) trait Driver {
         fault: Option<Fault>,
     ) -> Result<String, CallError>;
     /// See [`Step::Looks`] and [`Step::Stops`].
-    fn look(&mut self, pod: Pod);
+    fn scan(&mut self, pod: Pod);
     fn stop(&mut self, pod: Pod);
     fn del(&mut self, pod: Pod, named: Option<&str>, fault: Option<Fault>)
     -> Result<(), CallError>;
@@ -126,8 +126,8 @@ fn ensure_refused<T: std::fmt::Debug>(
 }
 
 impl Run<'_> {
-    fn run(mut self, steps: &[Step], look: Look) -> Result<(), String> {
-        self.driver.reset(look);
+    fn run(mut self, steps: &[Step], scan: Scan) -> Result<(), String> {
+        self.driver.reset(scan);
         self.set_source();
         self.steps(steps)
     }
@@ -247,7 +247,7 @@ impl Run<'_> {
             }
             Step::Looks(pod) => {
                 self.driver.start(*pod);
-                self.driver.look(*pod);
+                self.driver.scan(*pod);
             }
             Step::Stops(pod) => {
                 self.driver.start(*pod);
@@ -439,7 +439,7 @@ fn run_row(driver: &mut dyn Driver, history: &History) -> Result<(), String> {
             endpoints: BTreeMap::new(),
             originals_writes: 0,
         };
-        let ended = catch_unwind(AssertUnwindSafe(|| run.run(&history.steps, history.look)));
+        let ended = catch_unwind(AssertUnwindSafe(|| run.run(&history.steps, history.scan)));
         let ended = ended.unwrap_or_else(|_| Err("the driver panicked".to_owned()));
         ended.map_err(|why| format!("{damage:?}: {why}"))?;
     }

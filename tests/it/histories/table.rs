@@ -2,11 +2,11 @@
 
 use super::Damage::*;
 use super::File::*;
-use super::Look::{Complete, Incomplete};
 use super::Pod::*;
 use super::Refusal::*;
+use super::Scan::{Complete, Incomplete};
 use super::Step::*;
-use super::{Damage, History, Look, PRIMARY, Q, Step, UNLISTED, W, X, Y, Z};
+use super::{Damage, History, PRIMARY, Q, Scan, Step, UNLISTED, W, X, Y, Z};
 use crate::model::{Answer, Fault};
 
 const HOUR: u64 = 3601;
@@ -22,7 +22,7 @@ fn row<const N: usize>(name: &'static str, steps: [Step; N]) -> History {
         name,
         steps: steps.into(),
         damages: &[],
-        look: Look::Any,
+        scan: Scan::Any,
     }
 }
 
@@ -31,8 +31,8 @@ impl History {
         History { damages, ..self }
     }
 
-    fn with_look(self, look: Look) -> History {
-        History { look, ..self }
+    fn with_scan(self, scan: Scan) -> History {
+        History { scan, ..self }
     }
 }
 
@@ -122,16 +122,16 @@ pub(super) fn histories() -> Vec<History> {
         row("a state of an earlier boot with a higher generation", [
             Add(A, X), renew(9, A, X), Keep(1, &[State]), Reboot, Remove(&[State, LockFolder, Backup]),
             Add(B, X), PutBack(1, &[State]), Add(D, Y), HeldBy(X, B),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("a number of another boot does not prove an old state", [
             Add(A, X), Wait(HOUR), Add(A, X), Keep(1, &[State]), Reboot, Add(B, X), PutBack(1, &[State]), Remove(&[Backup]),
             Refused(D, Quarantined), Keep(2, &[State]), Wait(31), Gone(B), Remove(&[State, LockFolder, Backup]), Add(E, X),
             PutBack(2, &[State]), Add(C, Y), HeldBy(X, E),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("an old state of a node that lost all its files", [
             Add(A, X), Wait(HOUR), Add(A, X), Reboot, Add(B, X), Keep(1, &[State]), Gone(B), Remove(&[State, LockFolder, Backup]),
             Add(D, X), Add(E, Y), PutBack(1, &[State]), Add(C, Z), Held(Y),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("an old state alone", [
             Add(A, X), Keep(1, &[State]), Add(B, Y), Shown(B, Y), PutBack(1, &[State]), Remove(&[LockFolder, Backup]), Add(D, Z), Held(Y),
         ]),
@@ -299,7 +299,7 @@ pub(super) fn histories() -> Vec<History> {
         row("a GC frees nothing from an old state", [
             Add(A, X), Add(B, Y), Keep(1, &[State]), Add(C, Z), Remove(&[Backup]), PutBack(1, &[State]), Wait(120),
             Gc(&[]), Held(X), Held(Y),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
 
         // A fresh node.
         row("a state that says nothing, or that is corrupt, is not fresh", [
@@ -339,11 +339,11 @@ pub(super) fn histories() -> Vec<History> {
         row("an old copy without a record names a holder that has gone", [
             Source(&[X]), Add(A, X), Keep(1, &[State]), Del(A), Gone(A), Wait(31), Add(B, X), Configured(B),
             Remove(&[LockFolder, Backup]), PutBack(1, &[State]), Refused(D, Exhausted), HeldBy(X, B), Del(A), HeldBy(X, B), Del(B), Free(X),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("a copy of an earlier boot names a holder that has gone", [
             Source(&[X]), Add(A, X), Keep(1, &[State]), Reboot, Add(B, X), Configured(B), Remove(&[LockFolder, Backup]),
             PutBack(1, &[State]), Refused(D, Exhausted), Del(A), HeldBy(X, B), Del(B), Free(X),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("an edited state frees what a pod has", [
             Add(A, X), Configured(A), Lose(State), Wait(31), Add(B, Y), HeldBy(X, A), Configured(B), Lose(State), Remove(&[Backup]), Del(D),
             Add(C, Z), HeldBy(X, A), HeldBy(Y, B),
@@ -363,10 +363,10 @@ pub(super) fn histories() -> Vec<History> {
         row("a release by the original is one of now", [Add(A, X), OriginalDel(A), Add(B, Y), Free(X)]),
         row("a GC counts the age of an address that the original may have allocated again", [
             Add(A, X), Gone(A), Wait(HOUR), OriginalSave, Gc(&[]), Held(X), Wait(61), Gc(&[]), Free(X),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("the original allocates an address after a reboot", [
             Add(A, X), Reboot, OriginalAdd(B, Y), Add(D, Z), HeldBy(Y, B),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         // Calls that change nothing: the original's VERSION, and the second DEL of a container that never had an ADD.
         row("the original's VERSION, then a loss", [
             Add(A, X), Cached(A, X), OriginalVersion, Remove(&[State]), Refused(D, Quarantined), Wait(31), Add(D, Y), HeldBy(X, A),
@@ -393,7 +393,7 @@ pub(super) fn histories() -> Vec<History> {
         row("the original starts from nothing", [
             Add(A, X), Remove(&[State]), OriginalAdd(B, Y), Refused(D, Quarantined), Held(X), Held(Y),
             Cached(A, X), Cached(B, Y), Wait(31), Add(D, Z), HeldBy(X, A), HeldBy(Y, B),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("no inode is left after a call of the original", [
             Add(A, X), OriginalAdd(B, Y), Fails(Fault::NoInode), Del(D), Remove(&[State]),
             Refused(E, Quarantined), Cached(A, X), Cached(B, Y), Wait(31), Add(E, Z),
@@ -459,10 +459,10 @@ pub(super) fn histories() -> Vec<History> {
         row("one list names the holder", [
             Add(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X),
             Refused(B, Quarantined), HeldBy(X, A), Del(B), HeldBy(X, A), Del(A), Free(X),
-        ]).with_look(Incomplete),
+        ]).with_scan(Incomplete),
         row("one list names the holder of what the kernel shows", [
             Add(A, X), Shown(A, X), Remove(&[State, Backup]), CachedWithoutNamespace(A, X), Refused(B, Quarantined), HeldBy(X, A),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("two lists that disagree name no holder", [
             Add(A, X), Remove(&[State, Backup]), Cached(A, X), Endpoint(C, X),
             Refused(B, Quarantined), HeldByNobodyKnown(X), DelNaming(C, X), HeldByNobodyKnown(X),
@@ -474,7 +474,7 @@ pub(super) fn histories() -> Vec<History> {
         row("an orphaned address is not released while another's cache entry stands", [
             Source(&[X]), Add(A, X), Endpoint(A, X), Del(A), Wait(31), Add(B, X), Cached(B, X), Remove(&[State, Backup]),
             Refused(D, Quarantined), HeldByNobodyKnown(X), Gone(A), DelNaming(A, X), HeldByNobodyKnown(X),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("an orphaned address is released by a DEL that names it", [
             Add(A, X), Shown(A, X), Remove(&[State, Backup]), Refused(D, Quarantined), HeldByNobodyKnown(X),
             DelNaming(A, X), HeldByNobodyKnown(X), Gone(A), Del(A), HeldByNobodyKnown(X), DelNaming(A, X), Free(X),
@@ -482,7 +482,7 @@ pub(super) fn histories() -> Vec<History> {
         row("a GC keeps what another container's entry claims", [
             Add(A, X), Add(B, Y), Add(C, Z), Cached(E, X), Endpoint(D, Y), Wait(120), Gc(&[]),
             HeldBy(X, A), HeldBy(Y, B), Free(Z), Gone(E), Gone(D), Gc(&[]), Free(X), Free(Y),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
 
         // The boot ID.
         row("an unreadable boot ID is not a reboot", [
@@ -512,12 +512,12 @@ pub(super) fn histories() -> Vec<History> {
         ]),
         row("a record of another boot does not make the state an old one", [
             Add(A, X), Reboot, Remove(&[Backup]), Add(B, X),
-        ]).with_look(Complete),
+        ]).with_scan(Complete),
         row("a loss that is pending ends with its boot", [
             Add(A, X), Remove(&[State, Backup]), Answers(Answer::None), Refused(B, NoPools), Reboot,
             Answers(Answer::Good), Add(D, X),
-        ]).with_look(Complete),
-        row("a release before a reboot is forgotten", [Add(A, X), Del(A), Reboot, Add(B, X)]).with_look(Complete),
+        ]).with_scan(Complete),
+        row("a release before a reboot is forgotten", [Add(A, X), Del(A), Reboot, Add(B, X)]).with_scan(Complete),
         row("a reboot frees every address that no pod has", [
             Add(A, X), Add(B, Y), Reboot, Shown(E, Y), Add(C, X), HeldBy(Y, B), Add(D, Z),
         ]),

@@ -15,7 +15,7 @@ use azure_vnet_ipam::plugin::add::take_back;
 use azure_vnet_ipam::plugin::decide::reclaim;
 use azure_vnet_ipam::plugin::del::del;
 use azure_vnet_ipam::plugin::gc::gc;
-use azure_vnet_ipam::plugin::{self, Context, Known, Look};
+use azure_vnet_ipam::plugin::{self, Context, Known, Scan};
 use azure_vnet_ipam::source::{FreshAnswer, MatchedListing, Source};
 use azure_vnet_ipam::state::{LockError, Locked, StateFile, WAIT};
 use serde_json::json;
@@ -63,7 +63,7 @@ fn call(verb: &'static str, id: Id, is_dual: bool) -> Rc<Call> {
 enum Outcome {
     Granted(Vec<Grant>),
     /// The ADD has scanned the node, and continues later.
-    Looked(Rc<Look>),
+    Scanned(Rc<Scan>),
     Failed(Failure),
 }
 
@@ -89,7 +89,7 @@ fn allocate(world: &World, node: &MemoryNode, add: &mut InFlight, may_rest: bool
         let granted = plugin::add::allocate(&wanted, &mut known, &context, &mut record);
         if may_rest && node.is_dead() {
             add.has_asked = true;
-            return Outcome::Looked(Rc::new(known.look.unwrap()));
+            return Outcome::Scanned(Rc::new(known.scan.unwrap()));
         }
         granted
     } else {
@@ -120,7 +120,7 @@ fn known(add: &InFlight) -> Known<'static> {
     Known {
         source: Some(source()),
         answer: Some(answer),
-        look: add.look.as_deref().cloned(),
+        scan: add.scan.as_deref().cloned(),
         ..Known::default()
     }
 }
@@ -172,7 +172,7 @@ impl World {
             began: self.now(),
             answer: self.ask(),
             has_asked: false,
-            look: None,
+            scan: None,
             named: named.map(str::to_owned),
         }
     }
@@ -180,8 +180,8 @@ impl World {
     /// Runs an ADD without the checks of the model, until it has scanned the node.
     pub(crate) fn unchecked_look(&mut self, add: &mut InFlight) {
         let node = self.node();
-        if let Outcome::Looked(look) = self.run(&node, add, true) {
-            add.look = Some(look);
+        if let Outcome::Scanned(scan) = self.run(&node, add, true) {
+            add.scan = Some(scan);
         }
         self.take_over(&node);
     }
@@ -205,7 +205,7 @@ impl World {
         self.take_over(&node);
         match outcome {
             Outcome::Granted(grants) => Ok(grants[0].address.addr()),
-            Outcome::Looked(_) => unreachable!("it does not rest"),
+            Outcome::Scanned(_) => unreachable!("it does not rest"),
             Outcome::Failed(failure) => Err(failure),
         }
     }
@@ -327,12 +327,12 @@ impl World {
 
     fn ended(&mut self, add: InFlight, outcome: Outcome) {
         self.note_answer(&add);
-        if self.rules.losses_are_seen_once && !matches!(outcome, Outcome::Looked(_)) {
+        if self.rules.losses_are_seen_once && !matches!(outcome, Outcome::Scanned(_)) {
             self.loss_seen.get_or_insert(Moment(self.clock));
         }
         match outcome {
             Outcome::Granted(grants) => self.granted(add.id, &grants),
-            Outcome::Looked(_) => {}
+            Outcome::Scanned(_) => {}
             Outcome::Failed(failure) => self.failed(&failure, &add),
         }
         self.end_agents_namespace();
@@ -392,8 +392,8 @@ impl World {
         let node = self.node();
         let outcome = self.run(&node, &mut add, true);
         self.take_over(&node);
-        if let Outcome::Looked(look) = outcome {
-            add.look = Some(look);
+        if let Outcome::Scanned(scan) = outcome {
+            add.scan = Some(scan);
             self.in_flight.insert(pod, add);
         } else {
             self.ended(add, outcome);
@@ -749,10 +749,10 @@ impl World {
         let node = self.node();
         let context = self.context(&node);
         let candidates = state.ipam().candidates(|_, _, _| true, None, self.now());
-        let look = Look::at_node(candidates, &context);
+        let scan = Scan::at_node(candidates, &context);
         let mut locked = Locked::acquire(&node, WAIT).unwrap();
         let mut state = context.open(&mut locked).unwrap();
-        reclaim(&mut state, &look, self.now(), &mut Vec::new());
+        reclaim(&mut state, &scan, self.now(), &mut Vec::new());
         context.commit(&mut locked, &mut state).unwrap();
         drop(locked);
         self.take_over(&node);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
 use azure_vnet_ipam::ipam::{Family, Moment, NetNs};
-use azure_vnet_ipam::plugin::Look;
+use azure_vnet_ipam::plugin::Scan;
 use azure_vnet_ipam::source::FreshAnswer;
 
 use super::events::{Answer, Blindness, Event, Who};
@@ -96,7 +96,7 @@ pub(crate) struct InFlight {
     pub answer: Option<FreshAnswer>,
     /// Whether the ADD has received the answer.
     pub has_asked: bool,
-    pub look: Option<Rc<Look>>,
+    pub scan: Option<Rc<Scan>>,
     /// The address that the ADD requests, if it requests a particular one.
     pub named: Option<String>,
 }
