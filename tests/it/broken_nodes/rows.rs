@@ -193,7 +193,7 @@ broken_nodes! {
         findings: &["cache"],
     }
     other_users_can_change_what_root_relies_on {
-        broken_by: "chown 1000 /run/azure-vnet; chmod 777 /run/azure-vnet /var/lib/cni; chmod 666 /run/azure-vnet-ipam.json /run/azure-vnet/azure-vnet-ipam.lock; chown 1000 /var/lib/cni/results/* /run/azure-vnet-ipam.json; chmod g+w /etc/cni/net.d/*",
+        broken_by: "chown 1000 /run/azure-vnet; chmod 777 /run/azure-vnet /var/lib/cni; chmod 666 /run/azure-vnet-ipam.json /run/azure-vnet/azure-vnet-ipam.lock; chown 1000 /var/lib/cni/results/* /run/azure-vnet-ipam.json; chmod o+w /etc/cni/net.d/*",
         findings: &["state", "lock", "conflist", "cache"],
         by_hand: "! find /run/azure-vnet /run/azure-vnet-ipam.json /var/lib/cni /etc/cni/net.d \\( -uid +0 -o -perm /022 \\) ! -type l | grep .",
     }
@@ -544,7 +544,7 @@ broken_nodes! {
         by_hand: "ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
     }
     the_host_has_its_own_address_on_a_bridge {
-        broken_by: "ip addr flush dev eth0 scope global; ip link add name azure0 up type bridge; ip addr add 10.224.0.4/16 dev azure0",
+        broken_by: "ip addr flush dev eth0 scope global; ip link add name azure0 up type bridge; ip addr add 10.224.0.4/16 dev azure0; ip route add default via 10.224.0.1 dev azure0",
     }
     bridge_has_the_gateway {
         screen: true,
