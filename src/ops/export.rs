@@ -179,7 +179,7 @@ fn configuration(config: &NodeConfig, name: &str) -> Vec<Value> {
 fn known_keys(ipam: &Tree) -> Tree {
     let known = ipam
         .members()
-        .filter(|(key, _)| crate::cni::is_ipam_key(key));
-    let known = known.map(|(key, value)| (key.clone(), value.clone()));
+        .filter(|(key, _)| crate::cni::is_ipam_key(key))
+        .map(|(key, value)| (key.clone(), value.clone()));
     Tree::Object(known.collect())
 }

@@ -65,8 +65,8 @@ pub fn main(args: &[OsString], paths: &Paths, started: Moment) -> u8 {
         Ok(parsed) => parsed,
         Err(error) => return print_help_or_usage_error(&error),
     };
-    let paths = paths.with_plugin_folder(command.plugin_folder());
-    match run(&command, &Node::here(&paths, started)) {
+    let node = Node::here(&paths.with_plugin_folder(command.plugin_folder()), started);
+    match run(&command, &node) {
         Ok(output) => print(&output.text, output.status),
         Err(CommandError(reason)) => {
             stdio::eprint(&format!("{program} {name}: {reason}\n"));

@@ -172,9 +172,11 @@ impl HostAddresses {
             }
         }
         // The rules of most hosts lead to these tables alone.
-        let usual = [KernelRoute::LOCAL_TABLE, KernelRoute::MAIN_TABLE];
-        let usual = usual.iter().filter_map(|table| tables.get(table));
-        let mut in_order = usual.chain(tables.values()).copied();
+        let mut in_order = [KernelRoute::LOCAL_TABLE, KernelRoute::MAIN_TABLE]
+            .iter()
+            .filter_map(|table| tables.get(table))
+            .chain(tables.values())
+            .copied();
         in_order.find(|route| route.kind == kind)
     }
 

@@ -151,8 +151,8 @@ struct Unreached<'a> {
 
 impl Unreached<'_> {
     /// The finding for the source.
-    fn finding(&self, source: &Source, error: &SourceError, until_it_answers: &str) -> Finding {
-        let source = source.failed_part(error);
+    fn finding(&self, asked: &Source, error: &SourceError, until_it_answers: &str) -> Finding {
+        let source = asked.failed_part(error);
         let mut remedy = source_remedy(source, error, self.is_root);
         if let Some(key) = source.chosen_by() {
             remedy.text = format!(
@@ -183,8 +183,10 @@ impl Unreached<'_> {
         } else {
             Finding::error(FindingKind::Source, error, &remedy.text)
         };
-        let finding = finding.about(source.name()).with_commands(remedy.commands);
-        finding.with_evidence(evidence)
+        finding
+            .about(source.name())
+            .with_commands(remedy.commands)
+            .with_evidence(evidence)
     }
 }
 
@@ -344,23 +346,30 @@ fn restore_default_route(inspection: &Inspection, net: IpNet, link: &str) -> Opt
         let own = links.iter().find(|found| found.name == if_name);
         own.is_some_and(|own| own.index == index || own.master == Some(index))
     };
-    let listed = inspection.matched().into_iter();
-    let listed = listed.flat_map(|matched| &matched.inventory.pools);
-    let listed = listed.map(|pool| (pool.priority, &*pool.if_name, Some(pool.gateway)));
-    let stored = inspection.state.ipam().pools();
-    let stored = stored.map(|(_, _, pool)| (pool.priority, &*pool.if_name, pool.gateway));
+    let listed = inspection
+        .matched()
+        .into_iter()
+        .flat_map(|matched| &matched.inventory.pools)
+        .map(|pool| (pool.priority, &*pool.if_name, Some(pool.gateway)));
+    let stored = inspection
+        .state
+        .ipam()
+        .pools()
+        .map(|(_, _, pool)| (pool.priority, &*pool.if_name, pool.gateway));
     let mut pools = listed
         .chain(stored)
-        .filter(|pool| !pool.1.is_empty())
+        .filter(|(_, if_name, _)| !if_name.is_empty())
         .peekable();
     let gateway = if pools.peek().is_none() {
-        net.hosts().next()
+        net.hosts().next()?
     } else {
         pools.find_map(|(priority, if_name, gateway)| {
             gateway.filter(|gateway| priority == 0 && is_link(if_name) && net.contains(gateway))
-        })
+        })?
     };
-    let gateway = gateway.filter(|gateway| *gateway != net.addr())?;
+    if gateway == net.addr() {
+        return None;
+    }
     Some(format!(
         "ip -4 route show default | grep -qw dev || sudo ip route add default via {gateway} dev {link}"
     ))

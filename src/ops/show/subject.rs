@@ -110,14 +110,16 @@ impl SubjectReport {
         let index = EvidenceIndex::new(facts.evidence, ipam);
         for (name, list) in facts.evidence.lists() {
             // Live entries are printed with their address.
-            let told_before = |entry: &Entry| {
+            let is_printed = |entry: &Entry| {
                 let mut addresses = report.addresses.iter();
                 entry.is_live && addresses.any(|a| entry.addresses.contains(&a.address))
             };
-            let entries = list.entries().iter();
-            let entries = entries.filter(|e| subject.is_entry(e) && !told_before(e));
-            let entries = entries.map(|entry| describe_entry(name, entry, &index, ipam));
-            report.entries.extend(entries);
+            for entry in list.entries() {
+                if subject.is_entry(entry) && !is_printed(entry) {
+                    let described = describe_entry(name, entry, &index, ipam);
+                    report.entries.push(described);
+                }
+            }
         }
         for tombstone in &ipam.tombstones {
             let attachment = &tombstone.attachment;
