@@ -150,7 +150,7 @@ impl KernelRoute {
         is_single && matches!(self.kind, Self::UNICAST | Self::LOCAL)
     }
 
-    /// Parses a route message; `None` for types that packets of the host never use.
+    /// Parses a route message; `None` for other types, such as broadcast.
     fn parse(message: &[u8]) -> Option<KernelRoute> {
         const RTA_PRIORITY: u16 = 6;
         const RTA_TABLE: u16 = 15;
@@ -199,6 +199,8 @@ const PROHIBIT: &str = "prohibit";
 /// # Errors
 /// The kernel does not answer.
 pub fn routes(paths: &Paths) -> io::Result<Vec<KernelRoute>> {
+    const ROUTE_FLAGS: usize = 8;
+    const RTM_F_CLONED: u32 = 0x200;
     let mut all = Vec::new();
     if !paths.is_this_host() {
         return Ok(all);
@@ -207,15 +209,21 @@ pub fn routes(paths: &Paths) -> io::Result<Vec<KernelRoute>> {
     for family in [AF_INET, AF_INET6] {
         let mut request = [0u8; ROUTE_MESSAGE];
         request[0] = family;
-        all.extend(netlink.dump(netlink::GET_ROUTE, &request, KernelRoute::parse)?);
+        // Exceptions, as for a path with a smaller MTU, are no routes.
+        let parse = |message: &[u8]| {
+            let is_exception = u32_at(message, ROUTE_FLAGS)? & RTM_F_CLONED != 0;
+            KernelRoute::parse(message).filter(|_| !is_exception)
+        };
+        all.extend(netlink.dump(netlink::GET_ROUTE, &request, parse)?);
     }
     Ok(all)
 }
 
-/// Returns the route that the kernel uses to an address, as it is in its table; `None` if it has none, or discards the packets.
+/// Returns the route that the kernel uses to an address, as it is in its table; `None` if it has none, or a `blackhole` or `unreachable`
+/// one.
 ///
 /// # Errors
-/// The kernel does not answer, or a route or rule forbids it.
+/// The kernel does not answer, or a route or rule of type `prohibit` applies.
 pub fn matching_route(address: IpAddr) -> io::Result<Option<KernelRoute>> {
     /// Requests the number of the table, which is that of the main table without it.
     const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
@@ -232,8 +240,8 @@ pub fn discarding_kind(address: IpAddr) -> Option<&'static str> {
         IpAddr::V4(_) => IpAddr::from([0; 4]),
         IpAddr::V6(_) => IpAddr::from([0; 16]),
     };
-    let connect = || UdpSocket::bind((anywhere, 0))?.connect((address, 80));
-    match connect().err()?.raw_os_error()? {
+    let socket = UdpSocket::bind((anywhere, 0)).ok()?;
+    match socket.connect((address, 80)).err()?.raw_os_error()? {
         libc::EINVAL => Some(BLACKHOLE),
         libc::EHOSTUNREACH => Some(UNREACHABLE),
         libc::EACCES => Some(PROHIBIT),

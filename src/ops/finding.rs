@@ -205,6 +205,12 @@ impl Finding {
     }
 }
 
+/// Whether a shell reads this path as one word, so that it may stand in a printed command.
+pub fn is_plain_path(path: &str) -> bool {
+    path.chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_.:@+/".contains(c))
+}
+
 /// The command that mounts the file system of a path again with an option. Of mounts on one place, the last one counts.
 pub fn remount(option: &str, path: &Path) -> String {
     let shown = path.display();

@@ -124,9 +124,15 @@ impl NodeConfig {
 
     /// The plugins that use `name` for IPAM, with their files.
     pub fn ours(&self, name: &str) -> impl Iterator<Item = (&ConfFile, &Plugin)> {
-        let files = self.files.iter();
-        let plugins = files.flat_map(|file| file.plugins.iter().map(move |plugin| (file, plugin)));
+        let plugins = self
+            .usable()
+            .flat_map(|file| file.plugins.iter().map(move |plugin| (file, plugin)));
         plugins.filter(move |(_, plugin)| plugin.uses_ipam(name))
+    }
+
+    /// The files that runtimes accept.
+    pub fn usable(&self) -> impl Iterator<Item = &ConfFile> {
+        self.files.iter().filter(|file| file.error.is_none())
     }
 
     /// The folder or the files that cannot be read or parsed, and why.
@@ -301,7 +307,7 @@ fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
     Ok(paths.into_iter().map(read_conf_file).collect())
 }
 
-/// Reads a file as runtimes do. Of one that they refuse, only the name of the network counts.
+/// Reads a file as runtimes do. Of one that they refuse, it keeps what can be read.
 fn read_conf_file(path: PathBuf) -> ConfFile {
     let bytes = match read_bounded(&path, LIMIT) {
         Ok(ReadOutcome::Read(bytes)) => Ok(bytes),
@@ -343,9 +349,6 @@ fn read_conf_file(path: PathBuf) -> ConfFile {
         },
     };
     file.error = encoding.refusal().map(str::to_owned).or(file.error);
-    if file.error.is_some() {
-        file.plugins.clear();
-    }
     ConfFile {
         path,
         encoding,

@@ -13,7 +13,7 @@ use crate::codec::named_address;
 use crate::failure::Failure;
 use crate::host::Paths;
 use crate::ipam::Ipam;
-use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
+use crate::ops::finding::{Finding, FindingKind, Severity, Visibility, is_plain_path};
 use crate::ops::node::Node;
 use crate::ops::node_config::{ConfFile, Encoding, NodeConfig, Plugin, Tree, ignored_files};
 use crate::ops::screen::pluralize;
@@ -68,7 +68,8 @@ fn conflists(
         if !visibility.hides(&shown, why) {
             let is_first = ours.first().is_none_or(|(file, _)| path < &*file.path);
             let file = config.files.iter().find(|file| file.path == path);
-            found.push(refused(why, file, is_first).about(shown));
+            let is_ours = file.is_some_and(|file| names(file, name));
+            found.push(refused(why, file, is_first, is_ours).about(shown));
         }
     }
     // One that cannot be read may be the one that names this plugin.
@@ -84,11 +85,15 @@ fn conflists(
             let (text, step) = match (folder.exists(), folder.is_symlink()) {
                 (true, _) => (format!("none in {shown} names {name}"), "put one there"),
                 (false, true) => (
-                    format!("{shown} is a link that leads to no folder, so no pod gets a network"),
+                    format!(
+                        "{shown} is a link that leads to no folder: no pod gets a network, unless the runtime reads another folder"
+                    ),
                     "correct the link, and put a network configuration there",
                 ),
                 (false, false) => (
-                    format!("{shown} does not exist, so no pod gets a network"),
+                    format!(
+                        "{shown} does not exist: no pod gets a network, unless the runtime reads another folder"
+                    ),
                     "make it, and put a network configuration there",
                 ),
             };
@@ -142,8 +147,9 @@ fn is_same(file: &ConfFile, ours: &[(&ConfFile, &Plugin)]) -> bool {
         .is_some_and(|(first, _)| first.path == file.path)
 }
 
-/// A file that runtimes refuse. `is_first` tells whether they read it before all of ours.
-fn refused(why: &str, file: Option<&ConfFile>, is_first: bool) -> Finding {
+/// A file that runtimes refuse. `is_first` says whether they read it before all of ours; `is_ours`, whether it names this plugin. Another
+/// network is not made valid: it would take the pods over.
+fn refused(why: &str, file: Option<&ConfFile>, is_first: bool, is_ours: bool) -> Finding {
     const KIND: FindingKind = FindingKind::Conflist;
     let severity = if is_first {
         Severity::Error
@@ -151,7 +157,7 @@ fn refused(why: &str, file: Option<&ConfFile>, is_first: bool) -> Finding {
         Severity::Warning
     };
     let text = format_args!("runtimes refuse it: {why}");
-    match file.and_then(repair) {
+    match file.filter(|_| is_ours).and_then(repair_command) {
         Some((remedy, command)) => {
             let finding = Finding::new(severity, KIND, &text, &remedy);
             finding.with_commands([command])
@@ -163,9 +169,15 @@ fn refused(why: &str, file: Option<&ConfFile>, is_first: bool) -> Finding {
     }
 }
 
+/// Whether a plugin of the file, or its `ipam`, has this name.
+fn names(file: &ConfFile, name: &str) -> bool {
+    let mut plugins = file.plugins.iter();
+    plugins.any(|plugin| plugin.kind() == name || plugin.ipam_kind() == Some(name))
+}
+
 /// What makes runtimes accept a file whose text is right, and the command that does it.
-fn repair(file: &ConfFile) -> Option<(&'static str, String)> {
-    let from = file.path.display();
+fn repair_command(file: &ConfFile) -> Option<(&'static str, String)> {
+    let from = file.path.to_str().filter(|path| is_plain_path(path))?;
     match (file.encoding, &file.right_name) {
         (Encoding::Utf8WithMark, _) => Some((
             "take the mark away:",
@@ -174,7 +186,7 @@ fn repair(file: &ConfFile) -> Option<(&'static str, String)> {
         (Encoding::Utf16(name), _) => Some((
             "write it in UTF-8:",
             format!(
-                "sudo sh -c 'iconv -f {name} -t UTF-8 {from} >{from}.new && mv {from}.new {from}'"
+                "sudo sh -c 'cp -p {from} {from}.new && iconv -f {name} -t UTF-8 {from} >{from}.new && mv {from}.new {from}'"
             ),
         )),
         (Encoding::Utf8, Some(to)) if !to.exists() => Some((
@@ -204,9 +216,11 @@ fn not_read(text: &str, path: &Path) -> Finding {
         format_args!("{text}, but {shown} does, and runtimes do not read files with that ending");
     let without_ending = path.with_extension("");
     let plain = without_ending.display();
-    let remedy = "if it is meant to be used, give it its ending back:";
-    let finding = Finding::warning(FindingKind::Conflist, &text, &remedy);
-    finding.with_commands([format!("sudo mv {shown} {plain}")])
+    let is_free = !without_ending.exists() && path.to_str().is_some_and(is_plain_path);
+    let command = is_free.then(|| format!("sudo mv {shown} {plain}"));
+    let end = if is_free { ":" } else { "" };
+    let remedy = format!("if it is meant to be used, give it its ending back{end}");
+    Finding::warning(FindingKind::Conflist, &text, &remedy).with_commands(command)
 }
 
 /// Adds to a finding that pods still hold addresses, though another plugin makes new ones.
@@ -233,7 +247,7 @@ fn taken_over(finding: Finding, first: Option<&ConfFile>, held: usize, name: &st
 /// Types of plugins that are spelt almost like this plugin's name.
 fn misspelt_types(config: &NodeConfig, name: &str) -> Vec<Finding> {
     let mut found = Vec::new();
-    for file in &config.files {
+    for file in config.usable() {
         let plugins = file.plugins.iter();
         let kinds =
             plugins.flat_map(|plugin| plugin.ipam_kind().into_iter().chain([plugin.kind()]));
@@ -316,7 +330,7 @@ fn known_subnets(ipam: &Ipam, matched: Option<&MatchedListing>) -> BTreeSet<IpNe
 /// Plugins whose `ipam` names subnets that overlap ours.
 fn overlapping(config: &NodeConfig, name: &str, known: &BTreeSet<IpNet>) -> Vec<Finding> {
     let mut found = Vec::new();
-    for file in &config.files {
+    for file in config.usable() {
         for plugin in file.plugins.iter().filter(|plugin| !plugin.uses_ipam(name)) {
             let mut theirs = Vec::new();
             if let Some(ipam) = plugin.netconf.get("ipam") {

@@ -185,20 +185,37 @@ impl HostAddresses {
         removal(route, &self.links)
     }
 
-    /// The default routes of IPv4 in the main table.
-    pub fn default_routes(&self) -> impl Iterator<Item = &KernelRoute> {
+    /// The default routes of IPv4 in all tables.
+    fn all_default_routes(&self) -> impl Iterator<Item = &KernelRoute> {
         let is_default = |route: &&KernelRoute| {
-            let net = route.destination;
-            net.addr().is_ipv4() && net.prefix_len() == 0 && route.table == KernelRoute::MAIN_TABLE
+            route.destination.addr().is_ipv4() && route.destination.prefix_len() == 0
         };
         self.kernel_routes.iter().filter(is_default)
     }
 
-    /// Whether IPv4 packets to other networks have a route. The address that is asked about may have a route of its own.
+    /// The default routes of IPv4 in the main table.
+    pub fn default_routes(&self) -> impl Iterator<Item = &KernelRoute> {
+        let routes = self.all_default_routes();
+        routes.filter(|route| route.table == KernelRoute::MAIN_TABLE)
+    }
+
+    /// Another table with a default route of IPv4, to which rules may lead.
+    pub fn other_default_table(&self) -> Option<u32> {
+        let mut routes = self.all_default_routes();
+        let is_other = |route: &&KernelRoute| {
+            route.table != KernelRoute::MAIN_TABLE && route.kind == KernelRoute::UNICAST
+        };
+        routes.find(is_other).map(|route| route.table)
+    }
+
+    /// Whether IPv4 packets to other networks have a route: the kernel uses one, or the one of the main table with the lowest metric leads
+    /// to a gateway.
     pub fn has_default_route(&self) -> bool {
-        let mut routes = self.default_routes();
+        let best = self
+            .default_routes()
+            .min_by_key(|route| route.metric.unwrap_or(0));
         self.needed.iter().any(IpAddr::is_ipv4)
-            || routes.any(|route| route.kind == KernelRoute::UNICAST)
+            || best.is_some_and(|route| route.kind == KernelRoute::UNICAST)
     }
 
     /// The command that removes an address which is not to be on this host at all; `None` if other addresses or routes would go with it.

@@ -386,7 +386,7 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
 /// A free address that the host has a route to.
 fn routed_by_host(address: IpAddr, view: &NodeView<'_>) -> Finding {
     const USED: &str = "free, but not allocated: the host has a route to it";
-    const UNUSED: &str = "free, and allocated to pods: the host has a route to it, but only in a table that no rule uses";
+    const UNUSED: &str = "free, and may be allocated: the host has a route to it, in a table that its own packets do not use";
     let is_used = view.host.uses_route_to(address);
     let (severity, cause) = if is_used {
         (Severity::Warning, USED)
@@ -421,7 +421,7 @@ fn never_listed(
     let Some(net) = pool.net(key).filter(|net| net.prefix_len() > 0) else {
         return Vec::new();
     };
-    let remedy = "find out where the pod has it from: another IPAM plugin, or Azure removed it from the network interface later; Azure delivers nothing to it, so the pod needs another address; as a last resort delete it: recreated, it gets one";
+    let remedy = "Azure delivers nothing to it, so the pod needs another address. Find out who allocated it: another IPAM plugin, or this one before Azure removed it from the network interface. As a last resort delete the pod: recreated, it gets another address";
     let text = format_args!(
         "a pod has this address of {key}, which the source does not list for this node"
     );

@@ -21,7 +21,7 @@ use crate::source::{FetchError, MatchedListing, PrimaryAddress, Source, SourceEr
 
 /// Examines them.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
-    let default_route = default_route(inspection);
+    let without_default = missing_default_route(inspection);
     let mut found = match &inspection.source {
         Err(why) => vec![Finding::error(
             FindingKind::Source,
@@ -38,20 +38,24 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
                 let file = error.file();
                 let file = file.filter(|file| is_not_mounted(node, file));
                 visibility.not_mounted = file.map(|file| file.display().to_string());
-                let until_it_answers =
-                    until_it_answers(inspection.state.ipam(), inspection.config.conf.ipv6);
                 let unreached = Unreached {
                     host: &inspection.host,
-                    has_default_route: default_route.is_none(),
+                    lacks_default_route: without_default.is_some(),
                     is_root: visibility.is_root,
                 };
-                vec![unreached.finding(source, error, until_it_answers)]
+                let effect = effect_on_pods(inspection.state.ipam(), inspection.config.conf.ipv6);
+                vec![unreached.finding(source, error, effect)]
             }
         },
     };
-    found.extend(default_route);
-    found.extend(links_down(node, inspection));
-    found.extend(missing_primaries(inspection));
+    let mut of_links = links_down(node, inspection);
+    of_links.extend(missing_primaries(inspection));
+    // What took the route away restores it, too.
+    let restores = |finding: &Finding| finding.commands.iter().any(|c| c.contains(RESTORE));
+    if !of_links.iter().any(restores) {
+        found.extend(without_default);
+    }
+    found.extend(of_links);
     found.extend(pools(node, inspection));
     found.extend(behind_two_links(node.paths(), inspection));
     found
@@ -123,8 +127,8 @@ fn answered(
     found
 }
 
-/// What happens to new pods, of which only pools of one family are used, while the source does not answer.
-fn until_it_answers(ipam: &Ipam, ipv6: bool) -> &'static str {
+/// What happens to new pods while the source does not answer. `ipv6` is the family of their addresses.
+fn effect_on_pods(ipam: &Ipam, ipv6: bool) -> &'static str {
     let is_used = |key: &str, pool: &Pool| {
         let net = pool.net(key);
         net.is_some_and(|net| net.addr().is_ipv6() == ipv6)
@@ -144,14 +148,14 @@ fn until_it_answers(ipam: &Ipam, ipv6: bool) -> &'static str {
 /// What is known of the host when a source failed.
 struct Unreached<'a> {
     host: &'a HostAddresses,
-    /// Whether nothing is wrong with the default route.
-    has_default_route: bool,
+    /// Whether another finding reports that the default route is missing.
+    lacks_default_route: bool,
     is_root: bool,
 }
 
 impl Unreached<'_> {
     /// The finding for the source.
-    fn finding(&self, asked: &Source, error: &SourceError, until_it_answers: &str) -> Finding {
+    fn finding(&self, asked: &Source, error: &SourceError, effect: &str) -> Finding {
         let source = asked.failed_part(error);
         let mut remedy = source_remedy(source, error, self.is_root);
         if let Some(key) = source.chosen_by() {
@@ -160,23 +164,27 @@ impl Unreached<'_> {
                 remedy.text
             );
         }
-        let mut evidence = vec![until_it_answers.to_owned()];
+        let mut evidence = vec![effect.to_owned()];
         let is_connected = match error {
             SourceError::Fetch(_, why) => {
                 matches!(why, FetchError::Status(_) | FetchError::SlowAnswer(_))
             }
             _ => true,
         };
+        let mut is_explained = false;
         if !is_connected && source.is_wire_server() {
-            evidence.extend(way_to_wire_server(self.host, &mut remedy));
-        }
-        let is_of_no_route = matches!(error, SourceError::Fetch(_, FetchError::NoRoute(_)));
-        let is_explained = evidence.len() > 1;
-        if is_of_no_route && !is_explained && !self.has_default_route {
-            remedy = Remedy {
-                text: "this host has no default route of IPv4; restore it first, as the finding about it says".to_owned(),
-                commands: Vec::new(),
-            };
+            if let Some((why, removal)) = way_to_wire_server(self.host) {
+                evidence.push(why);
+                is_explained = removal.is_some();
+                remedy = removal.unwrap_or(remedy);
+            } else if self.lacks_default_route
+                && matches!(error, SourceError::Fetch(_, FetchError::NoRoute(_)))
+            {
+                remedy = Remedy {
+                    text: "this host has no default route of IPv4; restore it first, as another finding says".to_owned(),
+                    commands: Vec::new(),
+                };
+            }
         }
         let finding = if needs_root(source, error, self.is_root) && !is_explained {
             Finding::note(FindingKind::Source, error, &remedy.text)
@@ -190,9 +198,8 @@ impl Unreached<'_> {
     }
 }
 
-/// Describes what keeps requests from the wire server, if that is an address or a route of this host, and puts its removal into the
-/// remedy.
-fn way_to_wire_server(host: &HostAddresses, remedy: &mut Remedy) -> Option<String> {
+/// Describes the address or route of this host that may keep requests from the wire server, and what to do if it certainly does.
+fn way_to_wire_server(host: &HostAddresses) -> Option<(String, Option<Remedy>)> {
     const WIRE_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16));
     if host.entries.is_empty() {
         return None;
@@ -200,56 +207,53 @@ fn way_to_wire_server(host: &HostAddresses, remedy: &mut Remedy) -> Option<Strin
     let route = host.route_to(WIRE_SERVER)?;
     let removal = host.removal_of(&route);
     let shown = removal.trim_start_matches("sudo ip route del ");
-    let own = host.entries.iter();
-    let own: Vec<_> = own.filter(|e| e.net.addr() == WIRE_SERVER).collect();
+    let own: Vec<&HostEntry> = host
+        .entries
+        .iter()
+        .filter(|entry| entry.net.addr() == WIRE_SERVER)
+        .collect();
     let (why, commands) = match (route.kind, &*own) {
         // This is a matter of the default route.
         _ if route.destination.prefix_len() == 0 => return None,
         (KernelRoute::LOCAL, [_, ..]) => {
             let links: Vec<&str> = own.iter().map(|entry| &*entry.link).collect();
-            let removals = own.iter().map(|entry| host.removal_of_address(entry));
-            (
-                format!(
-                    "this host itself has the address {WIRE_SERVER}, on {}",
-                    links.join(", ")
-                ),
-                removals
-                    .collect::<Option<Vec<String>>>()
-                    .unwrap_or_default(),
-            )
+            let removals: Option<Vec<String>> = own
+                .iter()
+                .map(|entry| host.removal_of_address(entry))
+                .collect();
+            let links = links.join(", ");
+            let why = format!("this host itself has the address {WIRE_SERVER}, on {links}");
+            (why, removals.unwrap_or_default())
         }
         (KernelRoute::LOCAL, []) => (
             format!("the route `{shown}` makes {WIRE_SERVER} an address of this host"),
             vec![removal],
         ),
+        // It may be the right one: Azure's DHCP sets one, too.
         (KernelRoute::UNICAST, _) => {
-            let mut routes = host.default_routes();
-            if routes.any(|default| default.link == route.link) {
-                return None;
-            }
-            // Nobody but the operator knows which link is right.
-            remedy.text = format!(
-                "if another link leads out of the node, `{}` removes the route named above; if not, {}",
-                removal.trim_start_matches("sudo "),
-                remedy.text
+            let mut defaults = host.default_routes();
+            let leads_elsewhere =
+                host.has_default_route() && !defaults.any(|default| default.link == route.link);
+            let why = format!(
+                "the route `{shown}` leads to {WIRE_SERVER}, by another link than the default route"
             );
-            return Some(format!(
-                "the route `{shown}` leads to {WIRE_SERVER}, instead of the default route"
-            ));
+            return leads_elsewhere.then_some((why, None));
         }
         _ => (
             format!("the route `{shown}` discards packets to {WIRE_SERVER}"),
             vec![removal],
         ),
     };
-    remedy.text = if commands.is_empty() {
-        "no request leaves the host: move the address away; other addresses or routes of its link go with it, so set these again"
+    let text = if commands.is_empty() {
+        "no request leaves the host: remove the address; its link loses other addresses or routes by that, so set them again"
     } else {
         "no request leaves the host: find out what put this there, and remove it:"
-    }
-    .to_owned();
-    remedy.commands = commands;
-    Some(why)
+    };
+    let remedy = Remedy {
+        text: text.to_owned(),
+        commands,
+    };
+    Some((why, Some(remedy)))
 }
 
 /// Listed interfaces that this node does not have.
@@ -334,16 +338,19 @@ fn links_down(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     found
 }
 
-/// The command that sets the default route of a host that has none, if the gateway is in this subnet of the link. Without pools it is
-/// the first address, as everywhere in Azure.
+/// How the command begins that sets a default route.
+const RESTORE: &str = "sudo ip route add default";
+
+/// The command that sets the default route of a host that has none, if a pool names the gateway in this subnet of the link. The route of
+/// the service that configures the network wins over it, as its metric is lower.
 fn restore_default_route(inspection: &Inspection, net: IpNet, link: &str) -> Option<String> {
-    if inspection.host.has_default_route() || !net.addr().is_ipv4() {
+    let host = &inspection.host;
+    if host.has_default_route() || host.other_default_table().is_some() || !net.addr().is_ipv4() {
         return None;
     }
-    let links = &inspection.host.links;
-    let index = links.iter().find(|found| found.name == link)?.index;
+    let index = host.links.iter().find(|found| found.name == link)?.index;
     let is_link = |if_name: &str| {
-        let own = links.iter().find(|found| found.name == if_name);
+        let own = host.links.iter().find(|found| found.name == if_name);
         own.is_some_and(|own| own.index == index || own.master == Some(index))
     };
     let listed = inspection
@@ -356,56 +363,84 @@ fn restore_default_route(inspection: &Inspection, net: IpNet, link: &str) -> Opt
         .ipam()
         .pools()
         .map(|(_, _, pool)| (pool.priority, &*pool.if_name, pool.gateway));
-    let mut pools = listed
+    let gateway = listed
         .chain(stored)
-        .filter(|(_, if_name, _)| !if_name.is_empty())
-        .peekable();
-    let gateway = if pools.peek().is_none() {
-        net.hosts().next()?
-    } else {
-        pools.find_map(|(priority, if_name, gateway)| {
-            gateway.filter(|gateway| priority == 0 && is_link(if_name) && net.contains(gateway))
-        })?
-    };
-    if gateway == net.addr() {
-        return None;
-    }
+        .find_map(|(priority, if_name, gateway)| {
+            let is_gateway = |gateway: &IpAddr| net.contains(gateway) && *gateway != net.addr();
+            gateway.filter(|gateway| priority == 0 && is_link(if_name) && is_gateway(gateway))
+        })?;
     Some(format!(
-        "ip -4 route show default | grep -qw dev || sudo ip route add default via {gateway} dev {link}"
+        "ip -4 route show default | grep -qw dev || {RESTORE} via {gateway} dev {link} metric 4096"
     ))
 }
 
 /// The finding for a host that has no default route of IPv4, although a link is up and has an address.
-fn default_route(inspection: &Inspection) -> Option<Finding> {
+fn missing_default_route(inspection: &Inspection) -> Option<Finding> {
     let host = &inspection.host;
+    let is_up = |link: &Link| link.is_up && !link.loopback && link.peer_namespace.is_none();
     let leads_out = |entry: &&HostEntry| {
-        let mut links = host.links.iter();
         let is_subnet =
             entry.net.prefix_len() < 31 && entry.net.hosts().next() != Some(entry.net.addr());
-        let is_up = |link: &Link| link.is_up && !link.loopback && link.peer_namespace.is_none();
-        is_subnet
-            && entry.net.addr().is_ipv4()
+        let mut links = host.links.iter();
+        matches!(entry.net.addr(), IpAddr::V4(address) if !address.is_link_local())
+            && is_subnet
             && links.any(|link| link.name == entry.link && is_up(link))
     };
     let entries: Vec<_> = host.entries.iter().filter(leads_out).collect();
     if host.has_default_route() || entries.is_empty() {
         return None;
     }
-    let restore = |entry: &&HostEntry| restore_default_route(inspection, entry.net, &entry.link);
-    let commands: BTreeSet<String> = entries.iter().filter_map(restore).collect();
-    let text =
-        "the default route of IPv4 is missing, so no packet to another network leaves the node";
-    let finding = |remedy: &str| Finding::error(FindingKind::Interface, &text, &remedy);
-    if commands.len() != 1 {
+    let has_answered = matches!(&inspection.source, Ok(answer) if answer.matched.is_ok());
+    let severity = if has_answered {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    let finding =
+        |text: &str, remedy: &str| Finding::new(severity, FindingKind::Interface, &text, &remedy);
+    if let Some(table) = host.other_default_table() {
+        let text =
+            format!("the main table has no default route of IPv4, and table {table} has one");
         return Some(finding(
-            "find out what removed it, and have the service that configures the network set it again. Its gateway is the first address of the subnet in Azure, which this host does not show",
+            &text,
+            "no action needed if rules (`ip rule`) lead all packets there; if not, have the service that configures the network set the default route again",
         ));
     }
-    // A route with a metric may stay.
-    let discarding = host.default_routes().filter(|route| route.metric.is_none());
-    let removals = discarding.map(|route| host.removal_of(route));
-    let remedy = "find out what removed it, and have the service that configures the network set it again; until then:";
-    Some(finding(remedy).with_commands(removals.chain(commands)))
+    let discarding: Vec<&KernelRoute> = host
+        .default_routes()
+        .filter(|route| route.kind != KernelRoute::UNICAST)
+        .collect();
+    let is_hidden = host
+        .default_routes()
+        .any(|route| route.kind == KernelRoute::UNICAST);
+    let text = match &*discarding {
+        [first, ..] => format!(
+            "the default route of IPv4 discards packets ({}): only networks with a route of their own are reached",
+            first.kind
+        ),
+        [] => {
+            "there is no default route of IPv4: only networks with a route of their own are reached"
+                .to_owned()
+        }
+    };
+    let mut commands: Vec<String> = discarding
+        .iter()
+        .map(|route| host.removal_of(route))
+        .collect();
+    if !is_hidden {
+        let restore =
+            |entry: &&HostEntry| restore_default_route(inspection, entry.net, &entry.link);
+        let restoring: BTreeSet<String> = entries.iter().filter_map(restore).collect();
+        if restoring.len() != 1 {
+            return Some(finding(
+                &text,
+                "have the service that configures the network set the default route again; its gateway is the first address of the subnet in Azure",
+            ));
+        }
+        commands.extend(restoring);
+    }
+    let remedy = "find out what changed it, and have the service that configures the network set it again; until then:";
+    Some(finding(&text, remedy).with_commands(commands))
 }
 
 /// Addresses that the source lists for the node itself, and that no link of it has: azure-vnet moves them to a bridge.
@@ -696,7 +731,7 @@ mod tests {
             let error = SourceError::Fetch(url.clone(), source);
             let unreached = Unreached {
                 host: &HostAddresses::default(),
-                has_default_route: true,
+                lacks_default_route: false,
                 is_root: true,
             };
             let found = unreached.finding(&Source::Wire(url.clone()), &error, "");
@@ -710,11 +745,11 @@ mod tests {
 
     #[test]
     fn the_stored_pools_are_promised_only_where_there_are_some() {
-        assert!(until_it_answers(&Ipam::default(), false).contains("no stored pools"));
+        assert!(effect_on_pods(&Ipam::default(), false).contains("no stored pools"));
         let mut ipam = Ipam::default();
         ipam.merge(&listed("10.1.0.0/16", &["10.1.0.5"]).inventory, Moment(1));
-        assert!(until_it_answers(&ipam, false).contains("pods get the free addresses"));
-        assert!(until_it_answers(&ipam, true).contains("no stored pools"));
+        assert!(effect_on_pods(&ipam, false).contains("pods get the free addresses"));
+        assert!(effect_on_pods(&ipam, true).contains("no stored pools"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::inspection::{Inspection, LockingProcess};
 use crate::host::{check_room, io_reason, read_text, room, write_refusal};
 use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
 use crate::log::check_syslog;
-use crate::ops::finding::{Finding, FindingKind as Kind, Visibility};
+use crate::ops::finding::{Finding, FindingKind as Kind, Visibility, is_plain_path};
 use crate::ops::install::{Kind as Installed, look};
 use crate::ops::node::Node;
 use crate::ops::outcome::needs_root;
@@ -78,56 +78,83 @@ fn with_files(folder: &Path) -> Vec<PathBuf> {
     [vec![folder.to_owned()], files].concat()
 }
 
-/// The files and folders that root relies on, and that other users can change: they own them, or have the permission to write.
+/// The files and folders that root relies on, and that other users can change. Those of the state and the lock are this plugin's own:
+/// they belong to root alone. Others may belong to the program that writes them, and must not be writable for everybody.
 fn changeable_by_others(node: &Node, kind: Kind, paths: &[PathBuf], what: &str) -> Option<Finding> {
-    // In a user namespace, and below a root, root's files have another owner.
+    // How a user namespace shows the owner of files from outside it.
+    const OVERFLOW: u32 = 65534;
+    const STICKY: u32 = 0o1000;
+    let is_own = matches!(kind, Kind::State | Kind::Lock);
+    // Below a root, root's files have another owner.
     let root = fs::metadata(node.paths().under_root("/")).ok()?;
-    let is_foreign = |meta: &Metadata| {
-        // The archives of the reference plugins set an owner that nodes do not have.
-        kind != Kind::Executable && ![0, root.uid()].contains(&meta.uid())
-    };
+    let is_foreign = |meta: &Metadata| is_own && ![0, root.uid(), OVERFLOW].contains(&meta.uid());
     let is_writable = |meta: &Metadata| {
         let mode = meta.permissions().mode();
-        let group = [0, root.gid()].contains(&meta.gid()) || kind == Kind::Executable;
-        let others_write = if group { 0o002 } else { 0o022 };
-        // In a folder with the sticky bit, they can only add files.
-        mode & others_write != 0 && !(meta.is_dir() && mode & 0o1000 != 0)
+        let is_of_root = [0, root.gid()].contains(&meta.gid());
+        let others_write = if is_own && !is_of_root { 0o022 } else { 0o002 };
+        // In such a folder of plugins, others can only add files, which nobody executes.
+        let is_harmless = kind == Kind::Executable && meta.is_dir() && mode & STICKY != 0;
+        mode & others_write != 0 && !is_harmless
     };
-    let found = paths.iter().filter_map(|path| {
-        let meta = fs::metadata(path).ok()?;
-        (is_foreign(&meta) || is_writable(&meta)).then_some((path, meta))
-    });
-    let found: Vec<(&PathBuf, Metadata)> = found.collect();
-    let (first, _) = found.first()?;
-    let described = found.iter().map(|(path, meta)| {
-        let mode = meta.permissions().mode() & 0o7777;
-        format!("{} (owner {}, mode {mode:04o})", path.display(), meta.uid())
-    });
+    let mut described = Vec::new();
+    let (mut foreign, mut writable) = (Vec::new(), Vec::new());
+    for path in paths {
+        let Ok(meta) = fs::metadata(path) else {
+            continue;
+        };
+        if !is_foreign(&meta) && !is_writable(&meta) {
+            continue;
+        }
+        let (owner, group, mode) = (meta.uid(), meta.gid(), meta.permissions().mode() & 0o7777);
+        let shown = path.display().to_string();
+        described.push(format!("{shown} (owner {owner}:{group}, mode {mode:04o})"));
+        if is_foreign(&meta) {
+            foreign.push(shown.clone());
+        }
+        if is_writable(&meta) {
+            writable.push(shown);
+        }
+    }
+    if described.is_empty() {
+        return None;
+    }
+    let steps = [
+        (!foreign.is_empty()).then_some("make root the owner"),
+        (!writable.is_empty()).then_some("take the write permission away"),
+    ];
+    let steps: Vec<&str> = steps.into_iter().flatten().collect();
     let text = format!(
         "users other than root can change {what}: {}",
         join_first(described)
     );
-    let affected = |is_affected: &dyn Fn(&Metadata) -> bool, command: &str| {
-        let paths = found.iter().filter(|(_, meta)| is_affected(meta));
-        on_plain(command, paths.map(|(path, _)| path.display().to_string()))
+    let remove_write = if is_own {
+        "sudo chmod go-w"
+    } else {
+        "sudo chmod o-w"
     };
     let commands = [
-        affected(&is_foreign, "sudo chown root"),
-        affected(&is_writable, "sudo chmod go-w"),
-    ];
-    let remedy = "make root the owner, and take the write permission away:";
-    let finding = Finding::warning(kind, &text, &remedy).about(first.display());
-    Some(finding.with_commands(commands.concat()))
+        on_plain("sudo chown root", &foreign),
+        on_plain(remove_write, &writable),
+    ]
+    .concat();
+    let end = if commands.is_empty() { "" } else { ":" };
+    let remedy = format!("{}{end}", steps.join(", and "));
+    let first = foreign.first().or(writable.first())?;
+    let finding = Finding::warning(kind, &text, &remedy).about(first);
+    Some(finding.with_commands(commands))
 }
 
 /// The commands that apply this one to paths. A name that a shell would read as more than a name is left to the reader.
-fn on_plain(command: &str, paths: impl Iterator<Item = String>) -> Vec<String> {
+fn on_plain(command: &str, paths: &[String]) -> Vec<String> {
     /// As many as a line takes.
     const PER_COMMAND: usize = 10;
-    let is_safe = |c: char| c.is_ascii_alphanumeric() || "-_.:@+/".contains(c);
-    let plain: Vec<String> = paths.filter(|path| path.chars().all(is_safe)).collect();
-    let lines = plain.chunks(PER_COMMAND);
-    lines
+    let plain: Vec<&str> = paths
+        .iter()
+        .map(String::as_str)
+        .filter(|path| is_plain_path(path))
+        .collect();
+    plain
+        .chunks(PER_COMMAND)
         .map(|paths| format!("{command} {}", paths.join(" ")))
         .collect()
 }
@@ -174,7 +201,7 @@ fn state_file(path: &Path, mode: u32, bytes: u64) -> Finding {
     let mode = mode & 0o7777;
     let text = format_args!("{}, mode {mode:04o}, {bytes} bytes", path.display());
     // That others can change it is a finding of its own.
-    if mode == MODE || mode & 0o022 != 0 {
+    if mode == MODE || mode & 0o002 != 0 {
         return Finding::ok(Kind::State, &text);
     }
     let remedy = format_args!("no action needed: the next ADD makes it {MODE:04o}");
@@ -422,11 +449,14 @@ fn operations(node: &Node, is_root: bool) -> Vec<Finding> {
     if file.is_problem() {
         return vec![file];
     }
-    let damage = node.history().unwrap_or_default().damage;
     let remedy =
         "no action needed: new operations are recorded, and the file is replaced when it is full";
     let note = |what: &String| Finding::note(Kind::Log, what, &remedy);
-    damage.iter().map(note).collect()
+    match node.history() {
+        Ok(history) => history.damage.iter().map(note).collect(),
+        Err(error) if is_root => vec![note(&format!("the list of operations: {}", error.0))],
+        Err(_) => Vec::new(),
+    }
 }
 
 fn log_folder(folder: &Path, visibility: &mut Visibility) -> Option<Finding> {
@@ -503,8 +533,11 @@ fn cache_files(evidence: &Evidence, node: &Node) -> Option<Finding> {
     );
     let remedy = "no address is reclaimed that may belong to one of them; the runtime does not need them, so move them away:";
     let mut commands = vec![format!("sudo mkdir -p {aside}")];
-    let paths = names.iter().map(|name| format!("{folder}/{name}"));
-    commands.extend(on_plain(&format!("sudo mv -t {aside}"), paths));
+    let paths: Vec<String> = names
+        .iter()
+        .map(|name| format!("{folder}/{name}"))
+        .collect();
+    commands.extend(on_plain(&format!("sudo mv -t {aside}"), &paths));
     let finding = Finding::warning(Kind::Cache, &text, &remedy).about(&folder);
     Some(finding.with_commands(commands))
 }

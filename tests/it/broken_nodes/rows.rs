@@ -193,9 +193,9 @@ broken_nodes! {
         findings: &["cache"],
     }
     other_users_can_change_what_root_relies_on {
-        broken_by: "chown 1000 /run/azure-vnet; chmod 777 /run/azure-vnet /var/lib/cni; chmod 666 /run/azure-vnet-ipam.json /run/azure-vnet/azure-vnet-ipam.lock; chown 1000 /var/lib/cni/results/* /run/azure-vnet-ipam.json; chmod o+w /etc/cni/net.d/*",
+        broken_by: "chown 1000 /run/azure-vnet; chmod 777 /run/azure-vnet /var/lib/cni; chmod 666 /run/azure-vnet-ipam.json /run/azure-vnet/azure-vnet-ipam.lock; chown 1000 /run/azure-vnet-ipam.json; chmod o+w /etc/cni/net.d/*",
         findings: &["state", "lock", "conflist", "cache"],
-        by_hand: "! find /run/azure-vnet /run/azure-vnet-ipam.json /var/lib/cni /etc/cni/net.d \\( -uid +0 -o -perm /022 \\) ! -type l | grep .",
+        by_hand: "! find /run/azure-vnet /run/azure-vnet-ipam.json /var/lib/cni /etc/cni/net.d \\( -uid +0 -o -perm /002 \\) ! -type l | grep .",
     }
     state_can_be_read_by_everybody {
         broken_by: "chmod 644 /var/run/azure-vnet-ipam.json",
@@ -335,7 +335,7 @@ broken_nodes! {
         by_hand: "ip rule del lookup 1000 priority 99; ! ip route show table all | grep -w 10.224.0.9",
     }
     a_route_of_a_table_that_is_not_used_leads_to_a_free_address {
-        broken_by: "ip route add 10.224.0.8/32 dev eth0 table 1000; $OURS check | grep 'a table that no rule leads to'",
+        broken_by: "ip route add 10.224.0.8/32 dev eth0 table 1000; COLUMNS=999 $OURS check | grep 'in a table that its own packets do not use'",
         by_hand: "! ip route show table all | grep -w 'dev eth0 table 1000'",
     }
     another_ipam_gives_our_addresses {
@@ -458,7 +458,7 @@ broken_nodes! {
         by_hand: "! ip route show table 99 | grep .",
     }
     a_route_leads_to_a_wrong_device {
-        broken_by: "ip route replace 168.63.129.16 dev azbr0; ip neigh replace 168.63.129.16 lladdr 12:34:56:78:9a:bc dev azbr0 nud permanent; COLUMNS=9999 $OURS check | grep '`ip route del 168.63.129.16/32 dev azbr0` removes'",
+        broken_by: "ip route replace 168.63.129.16 dev azbr0; ip neigh replace 168.63.129.16 lladdr 12:34:56:78:9a:bc dev azbr0 nud permanent; COLUMNS=9999 $OURS check | grep 'the route `168.63.129.16/32 dev azbr0` leads to 168.63.129.16, by another link'",
         findings: &["source"],
         by_hand: "ip route replace 168.63.129.16 dev wire0",
     }

@@ -114,7 +114,10 @@ fn crio_calls_every_verb() {
     let explained =
         output(Command::new(crio.host.folder.join("bin/azure-vnet-ipam")).args(["show", &pod[0]]));
     let explained = String::from_utf8(explained.stdout).unwrap();
-    let evidence = ["configured in /run/netns/", "the CNI cache: container"];
+    let evidence = [
+        "configured in /run/netns/",
+        "the CNI cache: pod default/pod1",
+    ];
     assert!(
         evidence.iter().all(|e| explained.contains(e)),
         "{explained}"
