@@ -106,7 +106,7 @@ fn fresh_node_reports_only_missing_files() {
     assert_finding(&node, "state ok: has no pools yet");
     assert_finding(
         &node,
-        "conflist warning: does not exist, so no pod gets a network -> make it",
+        "conflist warning: does not exist: no pod gets a network, unless the runtime reads another folder -> make it",
     );
     assert!(!node.path("/var").exists(), "nothing is made");
 }
