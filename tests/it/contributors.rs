@@ -99,7 +99,8 @@ fn files_named_for_contributors_exist() {
         .map(|name| prose(&page(name)))
         .concat();
     let mut count = 0;
-    for path in quoted(&text) {
+    for words in quoted(&text) {
+        let path = words.split(' ').next().unwrap();
         let is_path =
             path.ends_with(".rs") || path.starts_with("tests/") || path.starts_with(".ci/");
         // The recipes create files whose names contain "example".
@@ -110,7 +111,7 @@ fn files_named_for_contributors_exist() {
             Some("tests" | ".ci") => "",
             _ => "src",
         };
-        let file = package().join(folder).join(&path);
+        let file = package().join(folder).join(path);
         assert!(file.exists(), "{path} does not exist");
         count += 1;
     }
