@@ -75,6 +75,7 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
         format!("ip route get {host} || ip rule"),
         show_filters(&pattern),
     ];
+    let show_neighbours = "ip neigh show nud permanent nud failed nud incomplete".to_owned();
     let family = match host.parse() {
         Ok(IpAddr::V4(_)) => "-4 ",
         _ => "",
@@ -104,8 +105,8 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
             show_answer,
         ),
         FetchError::TimedOut(_) => (
-            "packets get lost: a route to a wrong device, a firewall rule that drops them, or Azure's side. The first command must name the device that leads out of the node. The second prints every rule that drops or rejects packets, or names the address, of all tables of nft and iptables: none may apply to this request by root. (The Azure agent has rules in the table security that accept root's packets and drop those of others.) Only where both are right, redeploy the node:",
-            show_path_of_packets,
+            "packets get lost: a route to a wrong device, a firewall rule that drops them, or Azure's side. The first command must name the device that leads out of the node. The second prints every rule of nft and iptables that drops, rejects or redirects packets, or names the address: none may apply to this request by root. (The Azure agent has rules in the table security that accept root's packets and drop those of others.) The third lists neighbours with a fixed or no hardware address: the gateway must not be among them. Only where all are right, redeploy the node:",
+            [show_path_of_packets, vec![show_neighbours]].concat(),
         ),
         FetchError::SlowAnswer(_) => (
             "the route is right, and the answer comes too slowly: packets get lost on the way, or the server is in trouble; the next ADD asks again; where it lasts, look how fast the answer comes:",
@@ -132,7 +133,7 @@ fn show_answer(url: &ServerUrl) -> String {
 /// loads no kernel module.
 fn show_filters(pattern: &str) -> String {
     format!(
-        "for tool in 'nft list ruleset' iptables-nft-save iptables-legacy-save iptables-save; do command -v ${{tool%% *}} >/dev/null && sudo timeout 10 $tool 2>/dev/null; done | awk '/^[*]|^table /{{table=$0; chain=\"\"}} /[cC]hain /{{chain=$0}} /{pattern}|DROP|REJECT|drop|reject/{{if (!seen[table chain $0]++) print table, chain, $0; n++}} END{{if (!n) print \"no rule drops packets\"}}'"
+        "for tool in 'nft list ruleset' iptables-nft-save iptables-legacy-save iptables-save; do command -v ${{tool%% *}} >/dev/null && sudo timeout 10 $tool 2>/dev/null; done | awk '/^[*]|^table /{{table=$0; chain=\"\"}} /[cC]hain /{{chain=$0}} /{pattern}|DROP|REJECT|REDIRECT|TPROXY|drop|reject|redirect|tproxy/{{if (!seen[table chain $0]++) print table, chain, $0; n++}} END{{if (!n) print \"no rule drops or redirects packets\"}}'"
     )
 }
 

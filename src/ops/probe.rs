@@ -25,6 +25,9 @@ pub enum ProbeError {
     /// A process has it open for writing.
     #[error("cannot be executed, as a process is writing it")]
     Busy,
+    /// This process or the system lacks descriptors, memory or processes to start it.
+    #[error("cannot be asked: {0}")]
+    NoRoom(String),
     /// It cannot be started, or crashes.
     #[error("{0}")]
     Broken(String),
@@ -114,6 +117,13 @@ fn describe_start_error(error: &io::Error, executable: &Path) -> ProbeError {
     let remedy = match error.kind() {
         io::ErrorKind::PermissionDenied if is_noexec(executable) => return ProbeError::NoExec,
         io::ErrorKind::ExecutableFileBusy => return ProbeError::Busy,
+        _ if matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::EAGAIN | libc::ENOMEM)
+        ) =>
+        {
+            return ProbeError::NoRoom(reason);
+        }
         io::ErrorKind::PermissionDenied => format!(
             "; it must have the mode of an executable, and a security module may forbid it: `ls -l {path}`, `dmesg`"
         ),

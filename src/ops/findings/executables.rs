@@ -224,6 +224,9 @@ fn unusable_file(path: &Path, is_ours: bool, node: &Node) -> Option<Finding> {
                 format_args!("{shown} is a link to a file that this container does not have");
             return Some(Finding::ok(KIND, &text));
         }
+        if path.is_dir() {
+            return Some(folder_in_its_place(path, is_ours, node));
+        }
         let why = if path.is_symlink() {
             "is a link that leads to no file"
         } else {
@@ -256,6 +259,20 @@ fn leads_elsewhere(path: &Path) -> bool {
     })
 }
 
+/// The finding for a folder where an executable belongs.
+fn folder_in_its_place(path: &Path, is_ours: bool, node: &Node) -> Finding {
+    let shown = path.display();
+    let text = format_args!("{shown} is a folder, so every ADD of its network fails");
+    let away = format!("sudo mv {shown} {shown}.old");
+    if is_ours {
+        let finding = Finding::error(KIND, &text, &"move it away, and put this program there:");
+        finding.with_commands([away, install_command(node, "")])
+    } else {
+        let finding = Finding::error(KIND, &text, &"install that plugin after moving it away:");
+        finding.with_commands([away])
+    }
+}
+
 /// The finding for a file that does not answer as a CNI plugin.
 fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, node: &Node) -> Finding {
     let shown = path.display();
@@ -268,6 +285,10 @@ fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, node: &Node) -> F
     }
     let text = format_args!("{shown} {error}");
     let (remedy, command) = match (error, is_ours) {
+        (ProbeError::NoRoom(_), _) => {
+            let remedy = "this says nothing about the file: raise the limits of this shell (`ulimit -n`), and run it again";
+            return Finding::note(KIND, &text, &remedy);
+        }
         (ProbeError::NoExec, _) => (
             "every ADD fails; allow programs to be executed there:",
             remount("exec", path),

@@ -413,12 +413,18 @@ fn log_file(path: &Path, is_root: bool) -> Finding {
         let text = format_args!("{shown} does not exist yet");
         return Finding::ok(Kind::Log, &text);
     };
+    if meta.is_file()
+        && let Some(error) = refusal(path, is_root)
+    {
+        let (what, commands) = obstacle(path, &error);
+        let remedy = "pods are not affected, but nothing is recorded there: make it writable:";
+        let finding = Finding::warning(Kind::Log, &what, &remedy).about(&shown);
+        return finding.with_commands(commands);
+    }
     let why = if meta.is_symlink() {
         "is a link, which is not followed"
     } else if !meta.is_file() {
         "is not a file"
-    } else if refusal(path, is_root).is_some() {
-        "cannot be written"
     } else {
         let text = format_args!("{shown}, {} KiB", meta.len().div_ceil(1024));
         return Finding::ok(Kind::Log, &text);
