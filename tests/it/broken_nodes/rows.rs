@@ -740,6 +740,19 @@ broken_nodes! {
         add: Add::Fails,
         by_hand: "ln -sfn /run/broken-node/bridge /opt/cni/bin/bridge",
     }
+    a_folder_is_in_the_place_of_the_main_plugin {
+        broken_by: "rm /opt/cni/bin/bridge; mkdir /opt/cni/bin/bridge; $OURS check | grep 'is a folder'",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "ln -s /run/broken-node/bridge /opt/cni/bin/bridge",
+    }
+    few_files_may_be_open {
+        broken_by: "(ulimit -n 6; ! $OURS check | grep -e '--force')",
+    }
+    the_log_is_immutable {
+        broken_by: "chattr +i /var/log/azure-vnet-ipam.log",
+        findings: &["log"],
+    }
     main_plugin_is_missing {
         screen: true,
         broken_by: "rm /opt/cni/bin/bridge",
