@@ -92,8 +92,8 @@ fn changeable_by_others(node: &Node, kind: Kind, paths: &[PathBuf], what: &str) 
         let mode = meta.permissions().mode();
         let is_of_root = [0, root.gid()].contains(&meta.gid());
         let others_write = if is_own && !is_of_root { 0o022 } else { 0o002 };
-        // In such a folder of plugins, others can only add files, which nobody executes.
-        let is_harmless = kind == Kind::Executable && meta.is_dir() && mode & STICKY != 0;
+        // In such a folder, others can only add files, of which runtimes read only network configurations.
+        let is_harmless = kind != Kind::Conflist && meta.is_dir() && mode & STICKY != 0;
         mode & others_write != 0 && !is_harmless
     };
     let mut described = Vec::new();
