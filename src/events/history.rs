@@ -76,20 +76,18 @@ fn heading(path: &Path) -> Vec<u8> {
 fn read(path: &Path) -> io::Result<History> {
     /// Larger than a full file, because concurrent writers may exceed its limit a little.
     const LIMIT: usize = 4 << 20;
-    let mut history = History::default();
-    let found = match read_bounded(path, LIMIT).and_then(ReadOutcome::required) {
-        Ok(bytes) => {
-            history = parse(&bytes);
-            std::mem::take(&mut history.damage)
-        }
+    let mut history = match read_bounded(path, LIMIT).and_then(ReadOutcome::required) {
+        Ok(bytes) => parse(&bytes),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(e) => vec![format!("cannot be read: {}", io_reason(&e))],
+        Err(e) if e.kind() == io::ErrorKind::NotFound => History::default(),
+        Err(e) => History {
+            damage: vec![format!("cannot be read: {}", io_reason(&e))],
+            ..History::default()
+        },
     };
-    let described = found
-        .iter()
-        .map(|what| format!("{} {what}", path.display()));
-    history.damage.extend(described);
+    for what in &mut history.damage {
+        *what = format!("{} {what}", path.display());
+    }
     Ok(history)
 }
 

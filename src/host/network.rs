@@ -1,6 +1,7 @@
 //! Reads addresses, routes, and network namespaces from the kernel.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -124,8 +125,8 @@ pub fn host_routes(paths: &Paths) -> io::Result<BTreeSet<IpAddr>> {
 pub struct KernelRoute {
     /// Where it leads.
     pub destination: IpNet,
-    /// Its type, as ip-route(8) names it.
-    pub kind: &'static str,
+    /// Its type.
+    pub kind: RouteKind,
     /// The number of its table.
     pub table: u32,
     /// The kernel's number of the link; `None` if it names none.
@@ -134,11 +135,48 @@ pub struct KernelRoute {
     pub metric: Option<u32>,
 }
 
+/// The type of a route, as ip-route(8) names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteKind {
+    /// To other hosts.
+    Unicast,
+    /// The addresses are the host's own.
+    Local,
+    /// Packets are discarded silently.
+    Blackhole,
+    /// Packets are discarded: the host is unreachable.
+    Unreachable,
+    /// Packets are discarded: communication is prohibited.
+    Prohibit,
+}
+
+impl RouteKind {
+    /// The kind of a route message's type (rtnetlink(7)); `None` for others, such as broadcast.
+    fn from_type(kind: u8) -> Option<RouteKind> {
+        Some(match kind {
+            1 => RouteKind::Unicast,
+            2 => RouteKind::Local,
+            6 => RouteKind::Blackhole,
+            7 => RouteKind::Unreachable,
+            8 => RouteKind::Prohibit,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for RouteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RouteKind::Unicast => "unicast",
+            RouteKind::Local => "local",
+            RouteKind::Blackhole => "blackhole",
+            RouteKind::Unreachable => "unreachable",
+            RouteKind::Prohibit => "prohibit",
+        })
+    }
+}
+
 impl KernelRoute {
-    /// The type of a route to other hosts.
-    pub const UNICAST: &str = "unicast";
-    /// The type of a route that makes addresses those of the host.
-    pub const LOCAL: &str = "local";
     /// The number of the table that commands show and change if they name none.
     pub const MAIN_TABLE: u32 = 254;
     /// The number of the table that the kernel asks first.
@@ -147,7 +185,7 @@ impl KernelRoute {
     /// Whether it leads to a single address of another host or of this host.
     pub fn is_to_one_address(&self) -> bool {
         let is_single = self.destination.prefix_len() == self.destination.max_prefix_len();
-        is_single && matches!(self.kind, Self::UNICAST | Self::LOCAL)
+        is_single && matches!(self.kind, RouteKind::Unicast | RouteKind::Local)
     }
 
     /// Parses a route message; `None` for other types, such as broadcast.
@@ -156,14 +194,7 @@ impl KernelRoute {
         const RTA_TABLE: u16 = 15;
         const TABLE: usize = 4;
         const TYPE: usize = 7;
-        let kind = match *message.get(TYPE)? {
-            1 => Self::UNICAST,
-            2 => Self::LOCAL,
-            6 => BLACKHOLE,
-            7 => UNREACHABLE,
-            8 => PROHIBIT,
-            _ => return None,
-        };
+        let kind = RouteKind::from_type(*message.get(TYPE)?)?;
         let mut destination = match *message.first()? {
             AF_INET => IpAddr::from([0; 4]),
             _ => IpAddr::from([0; 16]),
@@ -189,10 +220,6 @@ impl KernelRoute {
         Some(route)
     }
 }
-
-const BLACKHOLE: &str = "blackhole";
-const UNREACHABLE: &str = "unreachable";
-const PROHIBIT: &str = "prohibit";
 
 /// Lists the routes of the host in all tables. The list is empty when a list below a root replaces the kernel's interfaces.
 ///
@@ -233,18 +260,17 @@ pub fn matching_route(address: IpAddr) -> io::Result<Option<KernelRoute>> {
     Ok(answer.and_then(|message| KernelRoute::parse(&message)))
 }
 
-/// Returns the type of the route or rule that discards packets to an address, as ip-route(8) names it; `None` if none does. Sends
-/// nothing.
-pub fn discarding_kind(address: IpAddr) -> Option<&'static str> {
+/// Returns the type of the route or rule that discards packets to an address; `None` if none does. Sends nothing.
+pub fn discarding_kind(address: IpAddr) -> Option<RouteKind> {
     let anywhere = match address {
         IpAddr::V4(_) => IpAddr::from([0; 4]),
         IpAddr::V6(_) => IpAddr::from([0; 16]),
     };
     let socket = UdpSocket::bind((anywhere, 0)).ok()?;
     match socket.connect((address, 80)).err()?.raw_os_error()? {
-        libc::EINVAL => Some(BLACKHOLE),
-        libc::EHOSTUNREACH => Some(UNREACHABLE),
-        libc::EACCES => Some(PROHIBIT),
+        libc::EINVAL => Some(RouteKind::Blackhole),
+        libc::EHOSTUNREACH => Some(RouteKind::Unreachable),
+        libc::EACCES => Some(RouteKind::Prohibit),
         _ => None,
     }
 }

@@ -163,6 +163,11 @@ pub fn find_pods<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> BTreeS
     pods
 }
 
+/// The error for a pod that holds no address.
+pub fn no_such_pod(name: &str) -> CommandError {
+    CommandError(format!("no pod {name:?} holds an address"))
+}
+
 /// Finds the pod of this name among the holders, with or without namespace. A part of a name is not enough for a command that frees addresses.
 ///
 /// # Errors
@@ -171,7 +176,7 @@ pub fn find_pod_of_holder(name: &str, ipam: &Ipam) -> Result<String, CommandErro
     let known = ipam.holders().filter_map(|held| held.holder.pod.as_deref());
     let pods: Vec<String> = find_pods(name, known).into_iter().collect();
     match &*pods {
-        [] => Err(CommandError(format!("no pod {name:?} holds an address"))),
+        [] => Err(no_such_pod(name)),
         [pod] if is_pod_name(name, pod) => Ok(pod.clone()),
         [pod, ..] if is_pod_name(name, pod) => Err(ambiguous(name, "pods have this name", &pods)),
         pods => Err(CommandError(format!(

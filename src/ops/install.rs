@@ -134,7 +134,7 @@ impl Installation {
     /// # Errors
     /// The file exists but cannot be read.
     pub fn replaced_by(&self, node: &Node) -> Result<Option<String>, CommandError> {
-        let (kind, found) = self.look(node, &self.path)?;
+        let (kind, found) = self.identify(node, &self.path)?;
         let path = self.path.display();
         let text = format!("{path} is not this executable: there is {found}");
         Ok((kind != Kind::This).then_some(text))
@@ -160,7 +160,7 @@ impl Installation {
     fn install(&self, node: &Node, force: bool) -> Result<Outcome, CommandError> {
         let folder = self.lock()?;
         self.remove_leftovers()?;
-        let (kind, found) = self.look(node, &self.path)?;
+        let (kind, found) = self.identify(node, &self.path)?;
         let (path, kept) = (self.path.display(), self.kept.display());
         let is_kept = match kind {
             Kind::This if ask_version(&self.path).is_ok() => {
@@ -218,8 +218,8 @@ impl Installation {
     fn uninstall(&self, node: &Node, force: bool) -> Result<Outcome, CommandError> {
         let folder = self.lock()?;
         self.remove_leftovers()?;
-        let (kind, found) = self.look(node, &self.path)?;
-        let (kept_kind, kept) = self.look(node, &self.kept)?;
+        let (kind, found) = self.identify(node, &self.path)?;
+        let (kept_kind, kept) = self.identify(node, &self.kept)?;
         let (path, kept_path) = (self.path.display(), self.kept.display());
         let is_ours = matches!(kind, Kind::This | Kind::Ours);
         let is_another = match kind {
@@ -276,9 +276,9 @@ impl Installation {
         self.outcome(false, false, format!("Nothing was changed: {why}."))
     }
 
-    fn look(&self, node: &Node, path: &Path) -> Result<(Kind, String), CommandError> {
-        let looked = look(path, &node.paths().own_executable());
-        looked.map_err(self.failed("read the file"))
+    fn identify(&self, node: &Node, path: &Path) -> Result<(Kind, String), CommandError> {
+        let identified = identify(path, &node.paths().own_executable());
+        identified.map_err(self.failed("read the file"))
     }
 
     /// Waits until no other `install` or `uninstall` works in the folder.
@@ -400,7 +400,7 @@ pub enum Kind {
 ///
 /// # Errors
 /// It exists but cannot be read.
-pub fn look(path: &Path, own: &Path) -> io::Result<(Kind, String)> {
+pub fn identify(path: &Path, own: &Path) -> io::Result<(Kind, String)> {
     let link = match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return Ok((Kind::Nothing, "nothing".to_owned()));
@@ -508,8 +508,8 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(MODE)).unwrap();
         }
 
-        fn look(&self, name: &str) -> (Kind, String) {
-            look(&self.0.join(name), Path::new(OWN)).unwrap()
+        fn identify(&self, name: &str) -> (Kind, String) {
+            identify(&self.0.join(name), Path::new(OWN)).unwrap()
         }
     }
 
@@ -538,9 +538,13 @@ mod tests {
             for after in [0, 1, 600, 70_000] {
                 folder.put("x", &executable(before, &mark, after));
                 let expected = "this program, version 0.1.9 (x)".to_owned();
-                assert_eq!(folder.look("x"), (Kind::Ours, expected), "{before} {after}");
+                assert_eq!(
+                    folder.identify("x"),
+                    (Kind::Ours, expected),
+                    "{before} {after}"
+                );
                 folder.put("x", &executable(before, &mark[..15], after));
-                assert_eq!(folder.look("x").0, Kind::Other, "{before} {after}");
+                assert_eq!(folder.identify("x").0, Kind::Other, "{before} {after}");
             }
         }
     }
@@ -551,9 +555,12 @@ mod tests {
         folder.put("file", b"");
         fs::create_dir(folder.0.join("folder")).unwrap();
         let other = (Kind::Other, "another file".to_owned());
-        assert_eq!(folder.look("file"), other);
-        assert_eq!(folder.look("gone"), (Kind::Nothing, "nothing".to_owned()));
-        assert_eq!(folder.look("folder").0, Kind::NotAFile);
+        assert_eq!(folder.identify("file"), other);
+        assert_eq!(
+            folder.identify("gone"),
+            (Kind::Nothing, "nothing".to_owned())
+        );
+        assert_eq!(folder.identify("folder").0, Kind::NotAFile);
         for (target, kind, text) in [
             ("file", Kind::Other, "another file"),
             (OWN, Kind::This, "this program, version "),
@@ -565,7 +572,7 @@ mod tests {
         ] {
             let link = folder.0.join("link");
             symlink(target, &link).unwrap();
-            let (found, found_text) = folder.look("link");
+            let (found, found_text) = folder.identify("link");
             let expected = format!("a link to {target} ({text}");
             assert!(
                 found == kind && found_text.starts_with(&expected),

@@ -467,8 +467,8 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
             return Err("a plugin must be an object".to_owned());
         };
         for (key, value) in shared {
-            let value = value.clone().unwrap_or_default();
-            members.insert(key.to_owned(), Tree::Text(value));
+            let text = value.clone().unwrap_or_default();
+            members.insert(key.to_owned(), Tree::Text(text));
         }
         let netconf = Tree::Object(members);
         Ok(Plugin { netconf })

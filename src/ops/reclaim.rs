@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::cli::ReclaimArgs;
-use super::held::{HeldAddress, find_pod_of_holder, held_records};
+use super::held::{HeldAddress, find_pod_of_holder, held_records, no_such_pod};
 use super::node::{Node, Now, capture_snapshot};
 use super::outcome::{CommandError, CommandOutput, record_operation, start_log};
 use super::screen::{Screen, Tint, pluralize};
@@ -59,7 +59,9 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
         start_log(node.paths());
     }
     let Some(mut state) = StateView::load(node).into_writable()? else {
-        find_pod(args, &Ipam::default())?;
+        if let Some(pod) = &args.pod {
+            return Err(no_such_pod(pod));
+        }
         let nothing = ReclaimReport::from_decisions(&[], done, 0, &node.now);
         let text = "there is no state on this node, so nothing is held\n";
         return args.format.output(0, &nothing, || text.to_owned());

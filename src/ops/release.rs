@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::cli::ReleaseArgs;
 use super::held::{
     ContainerMatch, HeldAddress, ambiguous, describe_too_short, find_container, find_pod_of_holder,
-    held_records, list_first,
+    held_records, list_first, no_such_pod,
 };
 use super::node::{Node, capture_snapshot};
 use super::outcome::{
@@ -171,7 +171,7 @@ impl ReleaseReport {
         let refused = |why: &str| Ok(Some(why.to_owned()));
         let Some(state) = StateView::load(node).into_writable()? else {
             if let Some(pod) = &args.pod {
-                find_pod_of_holder(pod, &Ipam::default())?;
+                return Err(no_such_pod(pod));
             }
             return refused("there is no state on this node, so nothing is held");
         };
@@ -187,11 +187,8 @@ impl ReleaseReport {
         };
         let held = |candidate| HeldAddress::from_candidate(candidate, &node.now);
         self.holders = candidates.iter().map(held).collect();
-        let Some(first) = self.holders.first() else {
-            return refused("no attachment holds it");
-        };
-        let (holder_text, address_text) = (first.describe_holder(), self.addresses_text());
-        if args.pod.is_none() {
+        if let (None, Some(first)) = (&args.pod, self.holders.first()) {
+            let (holder_text, address_text) = (first.describe_holder(), self.addresses_text());
             let Some(container) = container else {
                 return Err(CommandError(format!(
                     "--container ID is missing; {address_text} is held by {holder_text}: --container {}",

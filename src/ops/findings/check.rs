@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::inspection::Inspection;
-use super::{configuration, executables, records, source, storage};
+use super::{configuration, executables, host_links, records, source, storage};
 use crate::cni::{Call, CniError, CniVersion, LOCAL_SPACE};
 use crate::failure::Failure;
 use crate::host::io_reason;
@@ -337,6 +337,7 @@ fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) ->
     let mut found = vec![version(node)];
     found.extend(storage::examine(node, inspection, visibility));
     found.extend(source::examine(node, inspection, visibility));
+    found.extend(host_links::examine(node, inspection));
     found.extend(configuration::examine(node, inspection, visibility));
     found.extend(executables::examine(&inspection.executables));
     found.extend(namespaces(&inspection.evidence.kernel, visibility));

@@ -68,7 +68,7 @@ fn conflists(
         if !visibility.hides(&shown, why) {
             let is_first = ours.first().is_none_or(|(file, _)| path < &*file.path);
             let file = config.files.iter().find(|file| file.path == path);
-            let is_ours = file.is_some_and(|file| names(file, name));
+            let is_ours = file.is_some_and(|file| file.plugins.iter().any(|p| p.uses_ipam(name)));
             found.push(refused(why, file, is_first, is_ours).about(shown));
         }
     }
@@ -167,12 +167,6 @@ fn refused(why: &str, file: Option<&ConfFile>, is_first: bool, is_ours: bool) ->
             Finding::new(severity, KIND, &text, &remedy)
         }
     }
-}
-
-/// Whether a plugin of the file, or its `ipam`, has this name.
-fn names(file: &ConfFile, name: &str) -> bool {
-    let mut plugins = file.plugins.iter();
-    plugins.any(|plugin| plugin.kind() == name || plugin.ipam_kind() == Some(name))
 }
 
 /// What makes runtimes accept a file whose text is right, and the command that does it.

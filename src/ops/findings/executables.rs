@@ -51,8 +51,8 @@ fn install_command(node: &Node, options: &str) -> String {
 }
 
 impl Executables {
-    /// Looks at the executables in the folder, and calls each with VERSION, which changes nothing.
-    pub fn look(node: &Node, config: &NodeConfig) -> Executables {
+    /// Calls each of the executables in the folder with VERSION, which changes nothing.
+    pub fn probe(node: &Node, config: &NodeConfig) -> Executables {
         let mut executables = Executables {
             folder: node.paths().plugin_folder(),
             ..Executables::default()
@@ -194,8 +194,8 @@ impl Executable {
     fn answering(path: &Path, is_ours: bool, node: &Node) -> Executable {
         let shown = path.display();
         if is_ours {
-            let looked = install::look(path, &node.paths().own_executable());
-            if let Ok((Kind::Other, found)) = looked {
+            let identified = install::identify(path, &node.paths().own_executable());
+            if let Ok((Kind::Other, found)) = identified {
                 let text = format_args!(
                     "{shown} is another plugin, so this program does not know what an ADD comes to"
                 );

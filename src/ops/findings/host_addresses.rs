@@ -1,14 +1,15 @@
 //! The addresses of the host itself: which of them can be removed without harm, and what configured them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 
 use crate::host::{
-    KernelRoute, Link, Paths, Route, discarding_kind, host_addresses, host_has, links,
+    KernelRoute, Link, Paths, Route, RouteKind, discarding_kind, host_addresses, host_has, links,
     matching_route, read_text, routes,
 };
 use crate::ipam::{Ipam, Record};
@@ -26,6 +27,8 @@ pub struct HostAddresses {
     pub routes: Vec<HostRoute>,
     /// All routes of the kernel.
     pub kernel_routes: Vec<KernelRoute>,
+    /// The route that the kernel uses to the wire server, also if that discards the packets.
+    pub to_wire_server: Option<KernelRoute>,
     /// The links.
     pub links: Vec<Link>,
     /// The files that configure links.
@@ -105,7 +108,7 @@ impl HostAddresses {
         let own: BTreeSet<IpAddr> = entries.iter().map(|entry| entry.net.addr()).collect();
         let host_route = |route: &KernelRoute| HostRoute {
             destination: route.destination.addr(),
-            removal: removal(route, &links),
+            removal: removal(&describe_route(route, &links)),
             is_used: route.table == KernelRoute::MAIN_TABLE
                 || host_has(paths, route.destination.addr()).unwrap_or(true),
         };
@@ -115,6 +118,12 @@ impl HostAddresses {
             .filter(|route| route.is_to_one_address() && !own.contains(&route.destination.addr()))
             .map(host_route)
             .collect();
+        // Below a root, the kernel's routes are not those of the node.
+        let to_wire_server = if entries.is_empty() {
+            None
+        } else {
+            route_to(WIRE_SERVER, &kernel_routes)
+        };
         HostAddresses {
             needed: outside
                 .flat_map(|route| [route.source, route.gateway])
@@ -122,6 +131,7 @@ impl HostAddresses {
                 .collect(),
             of_pools: ipam.records().map(Record::address).collect(),
             routes,
+            to_wire_server,
             kernel_routes,
             files: read_files(paths),
             entries,
@@ -152,37 +162,9 @@ impl HostAddresses {
         entries.rfind(|entry| entry.net.addr() == address)
     }
 
-    /// The route that the kernel uses to an address, also if that discards the packets.
-    pub fn route_to(&self, address: IpAddr) -> Option<KernelRoute> {
-        match discarding_kind(address) {
-            Some(kind) => self.find_discarding(address, kind).cloned(),
-            None => matching_route(address).ok()?,
-        }
-    }
-
-    /// The route of this type that discards packets to an address. In its table no route is more specific.
-    fn find_discarding(&self, address: IpAddr, kind: &str) -> Option<&KernelRoute> {
-        let mut tables: BTreeMap<u32, &KernelRoute> = BTreeMap::new();
-        let order = |route: &KernelRoute| (128 - route.destination.prefix_len(), route.metric);
-        let routes = self.kernel_routes.iter();
-        for route in routes.filter(|route| route.destination.contains(&address)) {
-            let best = tables.entry(route.table).or_insert(route);
-            if order(route) < order(best) {
-                *best = route;
-            }
-        }
-        // The rules of most hosts lead to these tables alone.
-        let mut in_order = [KernelRoute::LOCAL_TABLE, KernelRoute::MAIN_TABLE]
-            .iter()
-            .filter_map(|table| tables.get(table))
-            .chain(tables.values())
-            .copied();
-        in_order.find(|route| route.kind == kind)
-    }
-
-    /// The command that deletes a route.
-    pub fn removal_of(&self, route: &KernelRoute) -> String {
-        removal(route, &self.links)
+    /// A route in the words of ip-route(8), as its commands take it.
+    pub fn describe_route(&self, route: &KernelRoute) -> String {
+        describe_route(route, &self.links)
     }
 
     /// The default routes of IPv4 in all tables.
@@ -203,7 +185,7 @@ impl HostAddresses {
     pub fn other_default_table(&self) -> Option<u32> {
         let mut routes = self.all_default_routes();
         let is_other = |route: &&KernelRoute| {
-            route.table != KernelRoute::MAIN_TABLE && route.kind == KernelRoute::UNICAST
+            route.table != KernelRoute::MAIN_TABLE && route.kind == RouteKind::Unicast
         };
         routes.find(is_other).map(|route| route.table)
     }
@@ -215,7 +197,7 @@ impl HostAddresses {
             .default_routes()
             .min_by_key(|route| route.metric.unwrap_or(0));
         self.needed.iter().any(IpAddr::is_ipv4)
-            || best.is_some_and(|route| route.kind == KernelRoute::UNICAST)
+            || best.is_some_and(|route| route.kind == RouteKind::Unicast)
     }
 
     /// The command that removes an address which is not to be on this host at all; `None` if other addresses or routes would go with it.
@@ -223,7 +205,7 @@ impl HostAddresses {
         let link = self.links.iter().find(|link| link.name == entry.link)?;
         let others = |route: &&KernelRoute| {
             let is_other = route.destination.trunc() != entry.net.trunc();
-            is_other && route.kind == KernelRoute::UNICAST && route.destination.addr().is_ipv4()
+            is_other && route.kind == RouteKind::Unicast && route.destination.addr().is_ipv4()
         };
         let mut routes = self.kernel_routes.iter().filter(others);
         // The kernel removes the routes of a link that has no address left.
@@ -321,24 +303,62 @@ impl HostAddresses {
     }
 }
 
-/// The command that deletes a route: what it names must tell it from others.
-fn removal(route: &KernelRoute, links: &[Link]) -> String {
-    let mut command = "sudo ip route del ".to_owned();
-    if route.kind != KernelRoute::UNICAST {
-        command.push_str(&format!("{} ", route.kind));
+/// The address of the wire server on every node.
+pub const WIRE_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16));
+
+/// The route that the kernel uses to an address, also if that discards the packets.
+fn route_to(address: IpAddr, all: &[KernelRoute]) -> Option<KernelRoute> {
+    match discarding_kind(address) {
+        Some(kind) => find_discarding(address, kind, all).cloned(),
+        None => matching_route(address).ok()?,
     }
-    command.push_str(&route.destination.to_string());
+}
+
+/// The route of this type that discards packets to an address. In its table no route is more specific.
+fn find_discarding(address: IpAddr, kind: RouteKind, all: &[KernelRoute]) -> Option<&KernelRoute> {
+    let mut tables: BTreeMap<u32, &KernelRoute> = BTreeMap::new();
+    let order = |route: &KernelRoute| (Reverse(route.destination.prefix_len()), route.metric);
+    for route in all {
+        if !route.destination.contains(&address) {
+            continue;
+        }
+        let best = tables.entry(route.table).or_insert(route);
+        if order(route) < order(best) {
+            *best = route;
+        }
+    }
+    // The rules of most hosts lead to these tables alone.
+    let mut in_order = [KernelRoute::LOCAL_TABLE, KernelRoute::MAIN_TABLE]
+        .iter()
+        .filter_map(|table| tables.get(table))
+        .chain(tables.values())
+        .copied();
+    in_order.find(|route| route.kind == kind)
+}
+
+/// The command that deletes a route, which is given in the words of ip-route(8).
+pub fn removal(route: &str) -> String {
+    format!("sudo ip route del {route}")
+}
+
+/// A route in the words of ip-route(8). What it names distinguishes the route from others.
+fn describe_route(route: &KernelRoute, links: &[Link]) -> String {
+    let mut words = String::new();
+    if route.kind != RouteKind::Unicast {
+        words.push_str(&format!("{} ", route.kind));
+    }
+    words.push_str(&route.destination.to_string());
     let link = links.iter().find(|link| Some(link.index) == route.link);
     if let Some(link) = link {
-        command.push_str(&format!(" dev {}", link.name));
+        words.push_str(&format!(" dev {}", link.name));
     }
     if let Some(metric) = route.metric {
-        command.push_str(&format!(" metric {metric}"));
+        words.push_str(&format!(" metric {metric}"));
     }
     if route.table != KernelRoute::MAIN_TABLE {
-        command.push_str(&format!(" table {}", route.table));
+        words.push_str(&format!(" table {}", route.table));
     }
-    command
+    words
 }
 
 const LOOPBACK: &str = "lo";
@@ -507,24 +527,24 @@ mod tests {
         }];
         let plain = KernelRoute {
             destination: "10.1.0.5/32".parse().unwrap(),
-            kind: KernelRoute::UNICAST,
+            kind: RouteKind::Unicast,
             table: KernelRoute::MAIN_TABLE,
             link: Some(2),
             metric: None,
         };
         let other = KernelRoute {
             destination: "fd00::5/128".parse().unwrap(),
-            kind: KernelRoute::LOCAL,
+            kind: RouteKind::Local,
             table: 1000,
             link: None,
             metric: Some(1024),
         };
         assert_eq!(
-            removal(&plain, &links),
+            removal(&describe_route(&plain, &links)),
             "sudo ip route del 10.1.0.5/32 dev eth0"
         );
         assert_eq!(
-            removal(&other, &links),
+            removal(&describe_route(&other, &links)),
             "sudo ip route del local fd00::5/128 metric 1024 table 1000"
         );
     }

@@ -62,7 +62,7 @@ impl Inspection {
             .map(|(_, _, record, _)| record.address())
             .collect();
         let config = NodeConfig::read(node.paths());
-        let executables = Executables::look(node, &config);
+        let executables = Executables::probe(node, &config);
         let overrides = &node.context.source_overrides;
         let source = Source::from_config(&config.conf, overrides, node.paths());
         let source = source.map(|source| {

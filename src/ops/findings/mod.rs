@@ -4,6 +4,7 @@ pub mod check;
 mod configuration;
 mod executables;
 pub mod host_addresses;
+mod host_links;
 pub mod inspection;
 mod kubelet;
 pub mod records;

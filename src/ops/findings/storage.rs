@@ -14,7 +14,7 @@ use crate::host::{check_room, io_reason, read_text, room, write_refusal};
 use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
 use crate::log::check_syslog;
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility, is_plain_path};
-use crate::ops::install::{Kind as Installed, look};
+use crate::ops::install::{Kind as Installed, identify};
 use crate::ops::node::Node;
 use crate::ops::outcome::needs_root;
 use crate::ops::screen::{format_age, join_first, pluralize};
@@ -179,8 +179,8 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
     found.extend(report.finding.clone().filter(|_| !is_hidden));
     let plugin = node.paths().plugin_folder().join(node.paths().name());
     let is_ours = || {
-        let looked = look(&plugin, &node.paths().own_executable());
-        looked.is_ok_and(|(kind, _)| matches!(kind, Installed::This | Installed::Ours))
+        let identified = identify(&plugin, &node.paths().own_executable());
+        identified.is_ok_and(|(kind, _)| matches!(kind, Installed::This | Installed::Ours))
     };
     found.extend(writer(&inspection.state.state, is_ours));
     found.extend(backup(&node.paths().backup()));
