@@ -202,9 +202,9 @@ impl ReleaseReport {
                 ));
             }
         }
-        let look = capture_snapshot(candidates.clone(), &node.context);
+        let scan = capture_snapshot(candidates.clone(), &node.context);
         for Candidate { key, held, .. } in &candidates {
-            let found = signs(address.unwrap_or(*key), held, state.ipam(), &look.evidence);
+            let found = signs(address.unwrap_or(*key), held, state.ipam(), &scan.evidence);
             let is_new = |sign: &String| !self.signs_of_life.contains(sign);
             let new: Vec<String> = found.into_iter().filter(is_new).collect();
             self.signs_of_life.extend(new);
