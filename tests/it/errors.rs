@@ -137,14 +137,15 @@ fn collect_refusals(found: &mut Vec<(i64, String)>) {
     given.run().success();
     node.del("gone").assert_no_output();
     let records = || {
-        let state: Value = node.state();
-        [
-            &state["IPAM"]["AddressSpaces"],
-            &state["azure-vnet-ipam"]["records"],
-        ]
-        .map(Value::clone)
+        let mut state: Value = node.state();
+        let mut records = state["azure-vnet-ipam"]["records"].take();
+        // The next call that saves the state after 30 s forgets the last namespace of a released address if it is gone.
+        let released = &mut records["local"]["10.224.0.0/16"]["10.224.0.8"];
+        released.as_object_mut().unwrap().remove("netns");
+        [state["IPAM"]["AddressSpaces"].take(), records]
     };
     let before = records();
+    node.advance_clock(31);
     let mut wrong = Vec::new();
     for row in REFUSED {
         let (input, expected) = row.split_once(" => ").unwrap();
