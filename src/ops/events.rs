@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::cli::EventsArgs;
 use super::held::{find_pods, shorten_container_id};
 use super::node::Node;
-use super::outcome::{CommandError, CommandOutput, parse_address};
+use super::outcome::{CommandError, CommandOutput, needs_root, parse_address};
 use super::screen::{Screen, Tint, replace_control, screen_offset, split_time};
 use crate::events::{History, OperationRecord};
-use crate::host::Timestamp;
+use crate::host::{Timestamp, check_room, io_reason};
 use crate::ipam::Holder;
 use crate::stdio;
 
@@ -28,6 +28,16 @@ pub fn run(node: &Node, args: &EventsArgs) -> Result<CommandOutput, CommandError
     // Each line of stdout is an operation, also as JSON.
     for what in damage {
         stdio::eprint(&format!("{what}\n"));
+    }
+    let folder = node.paths().lock_folder();
+    if let Err(error) = check_room(&folder, 4096)
+        && folder.exists()
+        && !needs_root(&error)
+    {
+        let (folder, why) = (folder.display(), io_reason(&error));
+        stdio::eprint(&format!(
+            "new operations cannot be recorded in {folder}: {why}\n"
+        ));
     }
     args.format.output(0, &events, || match &*events {
         [] if !was_empty => "No operation matches.\n".to_owned(),
@@ -141,7 +151,7 @@ fn parse_local(text: &str, now: i64) -> Option<Timestamp> {
 /// Prints the operations, the newest last.
 pub fn print_events(events: &[OperationRecord], screen: &Screen) -> String {
     let Some(newest) = events.last() else {
-        return "No operations since the node started.\n".to_owned();
+        return "No operations are recorded since the node started.\n".to_owned();
     };
     // One offset for all: the clock may have changed between two operations.
     let newest = Timestamp::parse(&newest.time).unwrap_or(Timestamp::from_seconds(0));

@@ -98,9 +98,11 @@ pub fn lock_obstacle(paths: &Paths, is_root: bool) -> Option<LockObstacle> {
     let opened = &fs::canonicalize(found).unwrap_or_else(|_| found.to_owned());
     let append_only =
         || replace_refusal(opened).filter(|e| e.kind() != io::ErrorKind::ResourceBusy);
-    let refusal = write_refusal(opened).or_else(append_only)?;
+    // A new lock file needs an inode.
+    let full = || opened.is_dir().then(|| check_room(opened, 0).err())?;
+    let refusal = write_refusal(opened).or_else(append_only).or_else(full)?;
     // The runtime calls the plugin as root. A permission that another user lacks is no obstacle.
-    let is_judged = is_root || refusal.kind() == io::ErrorKind::ReadOnlyFilesystem;
+    let is_judged = is_root || refusal.kind() != io::ErrorKind::PermissionDenied;
     is_judged.then(|| obstacle(opened, refusal))
 }
 

@@ -11,7 +11,8 @@ use crate::failure::Remedy;
 use crate::host::{KernelRoute, Link, Paths, RouteKind};
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::node::Node;
-use crate::source::PrimaryAddress;
+use crate::ops::screen::join_first;
+use crate::source::{MatchedListing, PrimaryAddress};
 
 /// Examines them.
 pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Finding> {
@@ -75,7 +76,7 @@ fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
         if host.entries.is_empty() || host.find(net.addr()).is_some() {
             continue;
         }
-        let text = format_args!(
+        let mut text = format!(
             "no link of this node has {}, its own address on {link}",
             net.addr()
         );
@@ -84,9 +85,16 @@ fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
             Some(master) => host.links.iter().find(|link| link.index == master),
             None => own,
         };
-        let remedy = "find out what removed it, and have the service that configures the network set it again; until then:";
+        let other = device.and_then(|device| address_of_no_listed_subnet(host, device, matched));
+        let mut remedy = "find out what removed it, and have the service that configures the network set it again; until then:";
         let mut commands = Vec::new();
-        if let Some(device) = device {
+        if let Some(other) = other {
+            text.push_str(&format!(
+                "; {} has {}, of a subnet that the source does not list",
+                other.link, other.net
+            ));
+            remedy = "compare both with the network interface in Azure: if the node was moved to another subnet, restart it; if the host's address is right, the source describes another node";
+        } else if let Some(device) = device {
             commands.push(format!("sudo ip address add {net} dev {}", device.name));
             commands.extend(restore_default_route(inspection, *net, &device.name));
         }
@@ -102,7 +110,25 @@ fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
     found
 }
 
-/// Interfaces in whose subnets the host has no address, while no source names it: without the address, the source is not reached.
+/// An IPv4 address of the link whose subnet the source does not list. Such a node was moved to another subnet, or its source describes
+/// another node.
+fn address_of_no_listed_subnet<'a>(
+    host: &'a HostAddresses,
+    link: &Link,
+    matched: &MatchedListing,
+) -> Option<&'a HostEntry> {
+    let pools = matched.inventory.pools.iter().map(|pool| pool.subnet);
+    let own = matched.primary.iter().map(|primary| primary.net);
+    let listed: Vec<IpNet> = pools.chain(own).collect();
+    host.entries.iter().find(|entry| {
+        let is_global = matches!(entry.net.addr(), IpAddr::V4(address) if !address.is_link_local());
+        let is_subnet = entry.net.prefix_len() < entry.net.max_prefix_len();
+        let is_listed = listed.iter().any(|net| net.contains(&entry.net.addr()));
+        entry.link == link.name && is_global && is_subnet && !is_listed
+    })
+}
+
+/// Interfaces that are gone, and those in whose subnets the host has no address, while no source names it: without the address, the source is not reached.
 fn without_address(inspection: &Inspection) -> Vec<Finding> {
     let host = &inspection.host;
     let mut subnets: BTreeMap<&str, Vec<IpNet>> = BTreeMap::new();
@@ -119,6 +145,11 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     for (link, subnets) in subnets {
+        if !host.links.is_empty() && !host.links.iter().any(|found| found.name == link) {
+            found.push(gone(host, link));
+            continue;
+        }
+        // A list below a root replaces the links, and no address is known.
         if host.entries.is_empty() || has_address(&subnets) {
             continue;
         }
@@ -133,6 +164,20 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
         found.push(Finding::error(FindingKind::Interface, &text, &remedy).about(link));
     }
     found
+}
+
+/// The finding for an interface that the pools in the state are on, and that the host does not have.
+fn gone(host: &HostAddresses, link: &str) -> Finding {
+    let others = host
+        .links
+        .iter()
+        .filter(|link| link.peer_namespace.is_none());
+    let text = format_args!(
+        "{link}, which the pools in the state are on, does not exist; this host has {}",
+        join_first(others.map(|link| link.name.clone()))
+    );
+    let remedy = "without it nothing reaches Azure: find out what removed or renamed it (`journalctl -k`), or which program moved it into a network namespace; attach it again, or restart the node";
+    Finding::error(FindingKind::Interface, &text, &remedy).about(link)
 }
 
 /// How the command begins that sets a default route.

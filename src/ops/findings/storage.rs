@@ -35,7 +35,17 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     ));
     let log = node.paths().log();
     found.push(log_file(&log, visibility.is_root));
-    found.extend(log_folder(&folder_of(&log), visibility));
+    found.extend(log_folder(
+        &folder_of(&log),
+        "nothing can be logged",
+        visibility,
+    ));
+    let lock_folder = node.paths().lock_folder();
+    // On the file system of the state, it is a matter of that one.
+    if device(&lock_folder) != device(&folder_of(&node.paths().state())) {
+        let what = "operations cannot be recorded";
+        found.extend(log_folder(&lock_folder, what, visibility));
+    }
     found.extend(operations(node, visibility.is_root));
     if inspection.config.syslog && !node.is_in_container() {
         found.extend(syslog(&node.paths().syslog(), &log, visibility));
@@ -157,6 +167,11 @@ fn on_plain(command: &str, paths: &[String]) -> Vec<String> {
         .chunks(PER_COMMAND)
         .map(|paths| format!("{command} {}", paths.join(" ")))
         .collect()
+}
+
+/// The number of the file system of a folder.
+fn device(folder: &Path) -> Option<u64> {
+    fs::metadata(folder).map(|meta| meta.dev()).ok()
 }
 
 fn folder_of(file: &Path) -> PathBuf {
@@ -350,14 +365,23 @@ fn lock(node: &Node, holder: Option<&LockingProcess>, is_root: bool) -> Vec<Find
     let file = node.paths().lock_file();
     let mut found = Vec::new();
     if let Some(LockObstacle { path, source }) = lock_obstacle(node.paths(), is_root) {
-        found.push(if source.kind() == io::ErrorKind::ReadOnlyFilesystem {
-            Finding::read_only(Kind::Lock, &path)
-        } else {
-            let (what, commands) = obstacle(&path, &source);
-            let text = format_args!("{what}, so no call can take the lock");
-            let remedy = "take it away, or make it writable; the next call makes what is missing:";
-            let finding = Finding::error(Kind::Lock, &text, &remedy).about(path.display());
-            finding.with_commands(commands)
+        found.push(match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => Finding::read_only(Kind::Lock, &path),
+            io::ErrorKind::StorageFull => {
+                let effects = [
+                    "the lock file cannot be created",
+                    "every ADD and DEL fails with code 5; running pods and the state are not affected",
+                ];
+                unwritable(&path, &path, &source, effects)
+            }
+            _ => {
+                let (what, commands) = obstacle(&path, &source);
+                let text = format_args!("{what}, so no call can take the lock");
+                let remedy =
+                    "take it away, or make it writable; the next call makes what is missing:";
+                let finding = Finding::error(Kind::Lock, &text, &remedy).about(path.display());
+                finding.with_commands(commands)
+            }
         });
     }
     found.push(match holder {
@@ -465,13 +489,14 @@ fn operations(node: &Node, is_root: bool) -> Vec<Finding> {
     }
 }
 
-fn log_folder(folder: &Path, visibility: &mut Visibility) -> Option<Finding> {
+/// The folder of the log or of the operations. `effect` is what does not happen if it takes no more.
+fn log_folder(folder: &Path, effect: &str, visibility: &mut Visibility) -> Option<Finding> {
     let error = check_room(folder, 4096).err()?;
     let (shown, why) = (folder.display().to_string(), io_reason(&error));
     if error.kind() == io::ErrorKind::NotFound || visibility.hides(&shown, &why) {
         return None;
     }
-    let text = format_args!("nothing can be logged in {shown}: {why}");
+    let text = format_args!("{effect} in {shown}: {why}");
     let remedy = "pods are not affected; make room, or make it writable:";
     let finding = Finding::warning(Kind::Log, &text, &remedy).about(&shown);
     Some(finding.with_commands([format!("df -h {shown}; df -i {shown}; findmnt -T {shown}")]))

@@ -46,6 +46,17 @@ broken_nodes! {
         add: Add::Fails,
         by_hand: "rm /run/filler-*",
     }
+    the_lock_folder_is_full {
+        broken_by: "mount -t tmpfs -o size=64k tmpfs /run/azure-vnet; head -c 1m /dev/zero >/run/azure-vnet/filler 2>/dev/null; $OURS events 2>&1 | grep 'cannot be recorded'",
+        findings: &["log"],
+        by_hand: "rm /run/azure-vnet/filler",
+    }
+    the_lock_folder_has_no_inodes {
+        broken_by: "mount -t tmpfs -o nr_inodes=5 tmpfs /run/azure-vnet; touch /run/azure-vnet/filler-{1..9} 2>/dev/null; true",
+        findings: &["disk", "log"],
+        add: Add::Fails,
+        by_hand: "rm /run/azure-vnet/filler-*",
+    }
     run_is_read_only {
         broken_by: "mount -o remount,bind,ro /run",
         findings: &["disk", "lock"],
@@ -519,6 +530,17 @@ broken_nodes! {
         broken_by: "ip addr flush dev eth0 scope global; ip addr add 192.0.2.9/32 dev wire0; ip route replace 168.63.129.16 dev wire0 src 192.0.2.9",
         findings: &["interface"],
         by_hand: "ip -o -4 address show dev eth0 | grep -w 10.224.0.4/16; ip route show default | grep -w 10.224.0.1",
+    }
+    the_interface_is_gone {
+        screen: true,
+        broken_by: "ip link del eth0; wire stop",
+        findings: &["source", "interface"],
+        by_hand: "ip link add name eth0 address 7c:1e:52:f9:f3:c4 up type bridge; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1; wire start",
+    }
+    the_node_is_in_another_subnet_of_azure {
+        screen: true,
+        broken_by: "sed -i 's|10[.]224[.]|10.225.|g' /run/broken-node/wire.xml",
+        findings: &["interface", "unlisted"],
     }
     the_default_route_is_missing {
         broken_by: "ip route del default; ip -6 addr add fd00::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0",
