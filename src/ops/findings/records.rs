@@ -388,21 +388,21 @@ fn routed_by_host(address: IpAddr, view: &NodeView<'_>) -> Finding {
     const USED: &str = "free, but not allocated: the host has a route to it";
     const UNUSED: &str = "free, and may be allocated: the host has a route to it, in a table that its own packets do not use";
     let is_used = view.host.uses_route_to(address);
-    let (severity, cause) = if is_used {
-        (Severity::Warning, USED)
+    let removals = view.host.removals(address);
+    let (severity, cause, remedy, commands) = if !is_used {
+        // Rules for forwarded packets may lead there on purpose.
+        let remedy = format!(
+            "no action needed, unless a rule (`ip rule`) leads packets for pods to that table; then remove the route (`{}`)",
+            removals.join("; ")
+        );
+        (Severity::Note, UNUSED, remedy, Vec::new())
+    } else if view.evidence.kernel.incomplete.is_none() {
+        let remedy = "no pod uses the route; remove it:".to_owned();
+        (Severity::Warning, USED, remedy, removals)
     } else {
-        (Severity::Note, UNUSED)
-    };
-    let (remedy, commands) = match view.evidence.kernel.incomplete {
-        None => (
-            "no pod uses the route; remove it:",
-            view.host.removals(address),
-        ),
         // It may be in a namespace that was not found.
-        Some(_) => (
-            "leave the route: a pod that was not seen may need it",
-            Vec::new(),
-        ),
+        let remedy = "leave the route: a pod that was not seen may need it".to_owned();
+        (Severity::Warning, USED, remedy, Vec::new())
     };
     let finding = Finding::new(severity, FindingKind::OnHost, &cause, &remedy);
     Finding {
