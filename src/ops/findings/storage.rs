@@ -88,69 +88,86 @@ fn with_files(folder: &Path) -> Vec<PathBuf> {
     [vec![folder.to_owned()], files].concat()
 }
 
-/// The files and folders that root relies on, and that other users can change. Those of the state and the lock are this plugin's own:
-/// they belong to root alone. Others may belong to the program that writes them, and must not be writable for everybody.
-fn changeable_by_others(node: &Node, kind: Kind, paths: &[PathBuf], what: &str) -> Option<Finding> {
-    // How a user namespace shows the owner of files from outside it.
-    const OVERFLOW: u32 = 65534;
-    const STICKY: u32 = 0o1000;
-    let is_own = matches!(kind, Kind::State | Kind::Lock);
-    // Below a root, root's files have another owner.
-    let root = fs::metadata(node.paths().under_root("/")).ok()?;
-    let is_foreign = |meta: &Metadata| is_own && ![0, root.uid(), OVERFLOW].contains(&meta.uid());
-    let is_writable = |meta: &Metadata| {
-        let mode = meta.permissions().mode();
-        let is_of_root = [0, root.gid()].contains(&meta.gid());
-        let others_write = if is_own && !is_of_root { 0o022 } else { 0o002 };
+/// A file or folder that root relies on, and that other users can change.
+struct Exposed {
+    path: String,
+    /// The path with its owner and mode.
+    described: String,
+    /// Whether it belongs to another user, although it should belong to root.
+    is_foreign: bool,
+    is_writable: bool,
+}
+
+impl Exposed {
+    /// Examines a path. `root` is the metadata of the root folder: below a root, root's files have another owner.
+    fn find(path: &Path, kind: Kind, root: &Metadata) -> Option<Exposed> {
+        // How a user namespace shows the owner of files from outside it.
+        const OVERFLOW: u32 = 65534;
+        const STICKY: u32 = 0o1000;
+        let meta = fs::metadata(path).ok()?;
+        let (owner, group, mode) = (meta.uid(), meta.gid(), meta.permissions().mode() & 0o7777);
+        let is_own = is_of_this_plugin(kind);
+        let others_write = if is_own && ![0, root.gid()].contains(&group) {
+            0o022
+        } else {
+            0o002
+        };
         // In such a folder, others can only add files, of which runtimes read only network configurations.
         let is_harmless = kind != Kind::Conflist && meta.is_dir() && mode & STICKY != 0;
-        mode & others_write != 0 && !is_harmless
-    };
-    let mut described = Vec::new();
-    let (mut foreign, mut writable) = (Vec::new(), Vec::new());
-    for path in paths {
-        let Ok(meta) = fs::metadata(path) else {
-            continue;
+        let exposed = Exposed {
+            path: path.display().to_string(),
+            described: format!(
+                "{} (owner {owner}:{group}, mode {mode:04o})",
+                path.display()
+            ),
+            is_foreign: is_own && ![0, root.uid(), OVERFLOW].contains(&owner),
+            is_writable: mode & others_write != 0 && !is_harmless,
         };
-        if !is_foreign(&meta) && !is_writable(&meta) {
-            continue;
-        }
-        let (owner, group, mode) = (meta.uid(), meta.gid(), meta.permissions().mode() & 0o7777);
-        let shown = path.display().to_string();
-        described.push(format!("{shown} (owner {owner}:{group}, mode {mode:04o})"));
-        if is_foreign(&meta) {
-            foreign.push(shown.clone());
-        }
-        if is_writable(&meta) {
-            writable.push(shown);
-        }
+        (exposed.is_foreign || exposed.is_writable).then_some(exposed)
     }
-    if described.is_empty() {
-        return None;
-    }
-    let steps = [
-        (!foreign.is_empty()).then_some("make root the owner"),
-        (!writable.is_empty()).then_some("take the write permission away"),
-    ];
-    let steps: Vec<&str> = steps.into_iter().flatten().collect();
-    let text = format!(
-        "users other than root can change {what}: {}",
-        join_first(described)
-    );
-    let remove_write = if is_own {
+}
+
+/// Whether the files of this kind are this plugin's own, which belong to root alone. Others may belong to the program that writes them, and
+/// must not be writable for everybody.
+fn is_of_this_plugin(kind: Kind) -> bool {
+    matches!(kind, Kind::State | Kind::Lock)
+}
+
+/// The files and folders that root relies on, and that other users can change.
+fn changeable_by_others(node: &Node, kind: Kind, paths: &[PathBuf], what: &str) -> Option<Finding> {
+    let root = fs::metadata(node.paths().under_root("/")).ok()?;
+    let exposed: Vec<Exposed> = paths
+        .iter()
+        .filter_map(|path| Exposed::find(path, kind, &root))
+        .collect();
+    let first = exposed.first()?;
+    let paths = |has: fn(&Exposed) -> bool| -> Vec<String> {
+        let found = exposed.iter().filter(|exposed| has(exposed));
+        found.map(|exposed| exposed.path.clone()).collect()
+    };
+    let (foreign, writable) = (paths(|e| e.is_foreign), paths(|e| e.is_writable));
+    let remove_write = if is_of_this_plugin(kind) {
         "sudo chmod go-w"
     } else {
         "sudo chmod o-w"
     };
-    let commands = [
-        on_plain("sudo chown root", &foreign),
-        on_plain(remove_write, &writable),
-    ]
-    .concat();
+    let mut steps = Vec::new();
+    let mut commands = Vec::new();
+    if !foreign.is_empty() {
+        steps.push("make root the owner");
+        commands.extend(on_plain("sudo chown root", &foreign));
+    }
+    if !writable.is_empty() {
+        steps.push("take the write permission away");
+        commands.extend(on_plain(remove_write, &writable));
+    }
+    let text = format!(
+        "users other than root can change {what}: {}",
+        join_first(exposed.iter().map(|exposed| exposed.described.clone()))
+    );
     let end = if commands.is_empty() { "" } else { ":" };
     let remedy = format!("{}{end}", steps.join(", and "));
-    let first = foreign.first().or(writable.first())?;
-    let finding = Finding::warning(kind, &text, &remedy).about(first);
+    let finding = Finding::warning(kind, &text, &remedy).about(&first.path);
     Some(finding.with_commands(commands))
 }
 
