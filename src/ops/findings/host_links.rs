@@ -69,61 +69,103 @@ fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
     let Some(matched) = inspection.matched() else {
         return without_address(inspection);
     };
-    let mut found = Vec::new();
-    for primary in &matched.primary {
-        let PrimaryAddress { net, link, .. } = primary;
-        // A list below a root replaces the links, and no address is known.
-        if host.entries.is_empty() || host.find(net.addr()).is_some() {
-            continue;
-        }
-        let mut text = format!(
-            "no link of this node has {}, its own address on {link}",
-            net.addr()
-        );
-        let own = host.links.iter().find(|found| found.name == *link);
-        let device = match own.and_then(|own| own.master) {
-            Some(master) => host.links.iter().find(|link| link.index == master),
-            None => own,
-        };
-        let other = device.and_then(|device| address_of_no_listed_subnet(host, device, matched));
-        let mut remedy = "find out what removed it, and have the service that configures the network set it again; until then:";
-        let mut commands = Vec::new();
-        if let Some(other) = other {
-            text.push_str(&format!(
-                "; {} has {}, of a subnet that the source does not list",
-                other.link, other.net
-            ));
-            remedy = "compare both with the network interface in Azure: if the node was moved to another subnet, restart it; if the host's address is right, the source describes another node";
-        } else if let Some(device) = device {
-            commands.push(format!("sudo ip address add {net} dev {}", device.name));
-            commands.extend(restore_default_route(inspection, *net, &device.name));
-        }
-        // Many nodes leave IPv6, and further network interfaces, unconfigured.
-        let severity = if primary.is_of_primary_link && net.addr().is_ipv4() {
-            Severity::Error
-        } else {
-            Severity::Note
-        };
-        let finding = Finding::new(severity, FindingKind::Interface, &text, &remedy);
-        found.push(finding.about(net.addr()).with_commands(commands));
+    // A list below a root replaces the links, and no address is known.
+    if host.entries.is_empty() {
+        return Vec::new();
     }
-    found
+    let missing = matched
+        .primary
+        .iter()
+        .filter(|primary| host.find(primary.net.addr()).is_none());
+    missing
+        .map(|primary| {
+            if may_be_for_pods(primary, matched, inspection) {
+                wrongly_primary(primary)
+            } else {
+                missing_primary(primary, matched, inspection)
+            }
+        })
+        .collect()
 }
 
-/// An IPv4 address of the link whose subnet the source does not list. Such a node was moved to another subnet, or its source describes
-/// another node.
-fn address_of_no_listed_subnet<'a>(
+/// Whether an address that is listed for the node itself may be one of a pod: a pool had it, a namespace has it, or its subnet has several.
+fn may_be_for_pods(
+    primary: &PrimaryAddress,
+    matched: &MatchedListing,
+    inspection: &Inspection,
+) -> bool {
+    let address = primary.net.addr();
+    let mut records = inspection.state.ipam().records();
+    let of_subnet = matched
+        .primary
+        .iter()
+        .filter(|other| other.net.trunc() == primary.net.trunc());
+    records.any(|record| record.address() == address)
+        || inspection.evidence.kernel.places(address).next().is_some()
+        || of_subnet.count() > 1
+}
+
+fn wrongly_primary(primary: &PrimaryAddress) -> Finding {
+    let cause = "listed as an address of the node itself, and so not for pods, though pods had it or the subnet has several such addresses";
+    let remedy = "a network interface has one primary IP configuration in a subnet: compare the source with the network interface in Azure";
+    let finding = Finding::warning(FindingKind::Interface, &cause, &remedy);
+    Finding {
+        cause,
+        ..finding.about(primary.net.addr())
+    }
+}
+
+fn missing_primary(
+    primary: &PrimaryAddress,
+    matched: &MatchedListing,
+    inspection: &Inspection,
+) -> Finding {
+    let PrimaryAddress { net, link, .. } = primary;
+    let host = &inspection.host;
+    let own = host.links.iter().find(|found| found.name == *link);
+    let device = match own.and_then(|own| own.master) {
+        Some(master) => host.links.iter().find(|link| link.index == master),
+        None => own,
+    };
+    let mut text = format!(
+        "no link of this node has {}, its own address on {link}",
+        net.addr()
+    );
+    let mut remedy = "see whether it is the primary address in Azure; if so, have the service that configures the network set it again; until then:";
+    let mut commands = Vec::new();
+    if let Some(other) = device.and_then(|device| unlisted_address(host, device, matched)) {
+        text.push_str(&format!(
+            "; {} has {}, which the source does not list",
+            other.link, other.net
+        ));
+        remedy = "compare both with the network interface in Azure: if its address was changed there, restart the node; if the host's address is right, the source describes another node";
+    } else if let Some(device) = device {
+        commands.push(format!("sudo ip address add {net} dev {}", device.name));
+        commands.extend(restore_default_route(inspection, *net, &device.name));
+    }
+    // Many nodes leave IPv6, and further network interfaces, unconfigured.
+    let severity = if primary.is_of_primary_link && net.addr().is_ipv4() {
+        Severity::Error
+    } else {
+        Severity::Note
+    };
+    let finding = Finding::new(severity, FindingKind::Interface, &text, &remedy);
+    finding.about(net.addr()).with_commands(commands)
+}
+
+/// An IPv4 address of the link that the source does not list. Such a node got another address in Azure, or its source describes another node.
+fn unlisted_address<'a>(
     host: &'a HostAddresses,
     link: &Link,
     matched: &MatchedListing,
 ) -> Option<&'a HostEntry> {
-    let pools = matched.inventory.pools.iter().map(|pool| pool.subnet);
-    let own = matched.primary.iter().map(|primary| primary.net);
-    let listed: Vec<IpNet> = pools.chain(own).collect();
+    let pools = &matched.inventory.pools;
     host.entries.iter().find(|entry| {
-        let is_global = matches!(entry.net.addr(), IpAddr::V4(address) if !address.is_link_local());
+        let address = entry.net.addr();
+        let is_global = matches!(address, IpAddr::V4(address) if !address.is_link_local());
         let is_subnet = entry.net.prefix_len() < entry.net.max_prefix_len();
-        let is_listed = listed.iter().any(|net| net.contains(&entry.net.addr()));
+        let is_listed = pools.iter().any(|pool| pool.addresses.contains(&address))
+            || matched.primary.iter().any(|own| own.net.addr() == address);
         entry.link == link.name && is_global && is_subnet && !is_listed
     })
 }

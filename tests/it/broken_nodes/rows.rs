@@ -542,6 +542,15 @@ broken_nodes! {
         broken_by: "sed -i 's|10[.]224[.]|10.225.|g' /run/broken-node/wire.xml",
         findings: &["interface", "unlisted"],
     }
+    the_source_lists_all_addresses_as_primary {
+        screen: true,
+        broken_by: "sed -i 's/IsPrimary=\"false\"/IsPrimary=\"true\"/g' /run/broken-node/wire.xml",
+        findings: &["interface", "interface"],
+    }
+    the_source_lists_another_primary_address {
+        broken_by: "sed -i 's/\"10.224.0.4\"/\"10.224.0.99\"/' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'eth0 has 10.224.0.4/16, which the source does not list'",
+        findings: &["interface"],
+    }
     the_default_route_is_missing {
         broken_by: "ip route del default; ip -6 addr add fd00::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0",
         findings: &["interface"],
