@@ -195,7 +195,7 @@ impl ReleaseReport {
                     first.container_text()
                 )));
             };
-            if !is_holder(&container, &first.by) {
+            if !is_holder(&container, &first.holder) {
                 return refused(&format!(
                     "{address_text} is held by {holder_text}, not by container {}",
                     typed.unwrap_or_default()
@@ -247,7 +247,7 @@ impl ReleaseReport {
         warn!(target: "ipam", "{addresses} of {holder_text} {verb} released by {operator}; {signs}.");
         let record = OperationRecord {
             verb: "release".to_owned(),
-            holder: holder.by.clone(),
+            holder: holder.holder.clone(),
             addresses: self.holders.iter().map(|held| held.address).collect(),
             ..OperationRecord::default()
         };

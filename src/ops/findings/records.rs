@@ -85,7 +85,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     // The sandbox before the newest may be on its way out. Each can have an address of both families.
     let has_several = |found: &Vec<Finding>| {
         let holders = found.iter().filter_map(|finding| finding.holder.as_ref());
-        let sandboxes: BTreeSet<&str> = holders.map(|held| held.by.container_id()).collect();
+        let sandboxes: BTreeSet<&str> = holders.map(|held| held.holder.container_id()).collect();
         sandboxes.len() > 1
     };
     let retried = replaced.into_values().filter(has_several);
@@ -200,7 +200,7 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     let entries = lists.iter().flat_map(|(_, list)| list.entries());
     for entry in entries.filter(|entry| entry.is_live && !entry.holder.is_unknown()) {
         let is_other = |holder: &HeldAddress| {
-            !holder.by.is_unknown() && !holder.by.is_container(entry.holder.container_id())
+            !holder.holder.is_unknown() && !holder.holder.is_container(entry.holder.container_id())
         };
         let are_others = |all: &Vec<HeldAddress>| all.iter().all(is_other);
         let is_claimed = |address: &&IpAddr| holders.get(*address).is_some_and(are_others);
@@ -225,7 +225,7 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
 /// What ends a duplicate. The pods that must go break, so this is a last resort.
 fn end_of_duplicate(holders: &[HeldAddress]) -> String {
     let rightful = match holders {
-        [only] if !only.by.is_unknown() => {
+        [only] if !only.holder.is_unknown() => {
             let holder = only.describe_holder();
             format!("{holder} is the rightful holder, so leave it alone")
         }
@@ -257,7 +257,7 @@ fn unlisted(holder: &HeldAddress) -> Finding {
 fn replaced_sandbox(holder: &HeldAddress, evidence: &Evidence) -> Finding {
     let cause = "held by sandboxes of a pod that has a newer one: each retry takes an address";
     let remedy = "find out why the sandboxes of the pod fail (`kubectl describe pod`), and end the old ones:";
-    let command = format!("sudo crictl rmp -f {}", holder.by.container_id());
+    let command = format!("sudo crictl rmp -f {}", holder.holder.container_id());
     let finding = Finding::warning(FindingKind::Replaced, &cause, &remedy).about(holder.address);
     Finding {
         cause,

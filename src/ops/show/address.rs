@@ -293,8 +293,8 @@ impl AddressReport {
                 pod,
                 netns,
                 ..
-            } = &holder.by;
-            let container = holder.by.container_text();
+            } = &holder.holder;
+            let container = holder.holder.container_text();
             let Attachment {
                 network, if_name, ..
             } = attachment;
