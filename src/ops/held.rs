@@ -10,8 +10,8 @@ use super::node::Now;
 use super::outcome::CommandError;
 use super::screen::{first_few, format_age, pluralize};
 use crate::ipam::{
-    Attachment, Candidate, Entry, Evidence, EvidenceList, Held, Holder, Ipam, Place, Pool, Record,
-    Routes,
+    Attachment, Candidate, Entry, Evidence, EvidenceList, Held, Holder, Ipam, Kernel, NetNs, Place,
+    Pool, Record, Routes,
 };
 
 /// The length of a shortened container ID, as runtimes print it.
@@ -124,7 +124,7 @@ impl HeldAddress {
 }
 
 /// Names the pod and the container of a holder, as part of a sentence.
-fn describe_holder(holder: &Holder) -> String {
+pub fn describe_holder(holder: &Holder) -> String {
     let container = shorten_container_id(holder.container_id());
     match &holder.pod {
         _ if holder.is_unknown() => "an unknown holder".to_owned(),
@@ -310,6 +310,18 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
         found.push("no route of the host leads to it".to_owned());
     }
     found
+}
+
+/// Whether a network namespace exists and does not have the address.
+pub fn lacks(kernel: &Kernel, netns: &NetNs, address: IpAddr) -> bool {
+    let own = kernel.addresses_in(netns);
+    own.is_some_and(|own| !own.contains(&address))
+}
+
+/// Describes the network namespace of a holder that lacks the address.
+pub fn describe_lack(netns: &NetNs) -> String {
+    let path = &netns.path;
+    format!("not configured in {path}, its own network namespace")
 }
 
 /// Finds the entry of another program's list whose network namespace this place is.

@@ -404,13 +404,13 @@ impl ShowReport {
     pub fn filter(&mut self, args: &ShowArgs) {
         self.is_filtered = args.leaked || args.pod.is_some() || args.namespace.is_some();
         let known = self.pools.iter().flat_map(|pool| &pool.holders);
-        let known = known.filter_map(|holder| holder.holder.pod.as_deref());
+        let known = known.filter_map(|held| held.holder.pod.as_deref());
         let pods = args.pod.as_deref().map(|wanted| find_pods(wanted, known));
         let namespace = args.namespace.as_ref().map(|name| format!("{name}/"));
         for pool in &mut self.pools {
-            pool.holders.retain(|holder| {
-                let pod = holder.holder.pod.as_deref().unwrap_or_default();
-                (!args.leaked || holder.leaked == Some(true))
+            pool.holders.retain(|held| {
+                let pod = held.holder.pod.as_deref().unwrap_or_default();
+                (!args.leaked || held.leaked == Some(true))
                     && pods.as_ref().is_none_or(|pods| pods.contains(pod))
                     && namespace
                         .as_ref()
