@@ -6,7 +6,7 @@
 //!
 //! This file also checks whether a folder can take a new file.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
-    Access, AtFlags, CWD, Mode, OFlags, StatVfs, StatVfsMountFlags, StatxAttributes, StatxFlags,
-    access, openat, statvfs, statx,
+    Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfs, StatVfsMountFlags, StatxAttributes,
+    StatxFlags, access, openat, openat2, statvfs, statx,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
@@ -128,6 +128,18 @@ pub fn open_with(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     // After `open`, musl would set FD_CLOEXEC again, which is a second system call for each file.
     let file = retry_on_intr(|| openat(CWD, path, flags | always, permissions))?;
     Ok(file.into())
+}
+
+/// Reads the metadata of a file below another root, such as that of a process in another mount namespace. Links are followed below that
+/// root.
+///
+/// # Errors
+/// It is missing, or the system refuses.
+pub fn metadata_below(root: &Path, path: &Path) -> io::Result<Metadata> {
+    let root = open_with(root, OFlags::PATH, 0)?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let open = || openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+    File::from(retry_on_intr(open)?).metadata()
 }
 
 /// The flags to open a file for writing.

@@ -73,6 +73,15 @@ impl Kernel {
         }
     }
 
+    /// Returns the addresses configured in a network namespace, without loopback and link-local ones; `None` if it does not exist or was
+    /// not read.
+    pub fn addresses_in(&self, netns: &NetNs) -> Option<&BTreeSet<IpAddr>> {
+        let id = netns
+            .id
+            .filter(|_| self.existence(netns) != Existence::None)?;
+        self.addresses_by_namespace.get(&id)
+    }
+
     /// Returns whether files on this device are network namespaces, as on the device of the host's own one. If that is unknown, every
     /// device counts.
     pub fn is_of_namespaces(&self, device: u64) -> bool {

@@ -81,7 +81,7 @@ kinds! {
     Disk: "disk", "disk problem", "disk problems";
     /// The state: lost, unreadable, or in need of repair.
     State: "state", "state problem", "state problems";
-    /// Two attachments claim one address.
+    /// Two attachments claim one address, or another namespace than that of its holder has it.
     Duplicate: "duplicate", "duplicate", "duplicates";
     /// A pod uses an address that is free in the state, so another pod may get it.
     Stray: "stray", "stray address", "stray addresses";

@@ -10,8 +10,8 @@ use super::node::Now;
 use super::outcome::CommandError;
 use super::screen::{first_few, format_age, pluralize};
 use crate::ipam::{
-    Attachment, Candidate, Entry, Evidence, EvidenceList, Held, Holder, Ipam, Place, Pool, Record,
-    Routes,
+    Attachment, Candidate, Entry, Evidence, EvidenceList, Held, Holder, Ipam, Kernel, NetNs, Place,
+    Pool, Record, Routes,
 };
 
 /// The length of a shortened container ID, as runtimes print it.
@@ -27,7 +27,7 @@ pub struct HeldAddress {
     pub pool: String,
     /// Who holds it.
     #[serde(flatten)]
-    pub by: Holder,
+    pub holder: Holder,
     /// The time of the allocation, RFC 3339.
     pub since: String,
     /// The age in seconds.
@@ -49,7 +49,7 @@ impl HeldAddress {
         HeldAddress {
             address,
             pool: pool.to_owned(),
-            by: Holder::clone(&held.holder),
+            holder: Holder::clone(&held.holder),
             since: now.wall_time(held.since),
             age_seconds: now.since(held.since).as_secs(),
             first_seen: !held.holder.has_interface(),
@@ -66,12 +66,12 @@ impl HeldAddress {
 
     /// The first characters of the container ID, or `unknown`.
     pub fn container_text(&self) -> String {
-        shorten_container_id(self.by.container_text())
+        shorten_container_id(self.holder.container_text())
     }
 
     /// Network and interface, or `-`.
     pub fn network_text(&self) -> String {
-        match &self.by.attachment {
+        match &self.holder.attachment {
             Attachment {
                 network, if_name, ..
             } if !network.is_empty() => format!("{network}/{if_name}"),
@@ -106,7 +106,7 @@ impl HeldAddress {
         let rows = held.map(|held| {
             [
                 held.address.to_string(),
-                held.by.pod.clone().unwrap_or_else(|| "-".to_owned()),
+                held.holder.pod.clone().unwrap_or_else(|| "-".to_owned()),
                 held.container_text(),
                 held.network_text(),
                 held.age_text(),
@@ -119,12 +119,12 @@ impl HeldAddress {
 
     /// Names the pod and the container, as part of a sentence.
     pub fn describe_holder(&self) -> String {
-        describe_holder(&self.by)
+        describe_holder(&self.holder)
     }
 }
 
 /// Names the pod and the container of a holder, as part of a sentence.
-fn describe_holder(holder: &Holder) -> String {
+pub fn describe_holder(holder: &Holder) -> String {
     let container = shorten_container_id(holder.container_id());
     match &holder.pod {
         _ if holder.is_unknown() => "an unknown holder".to_owned(),
@@ -136,7 +136,7 @@ fn describe_holder(holder: &Holder) -> String {
 /// The network and interface of all held addresses, if they have the same. Records of the original do not count, as they name
 /// none.
 pub fn common_network<'a>(held: impl Iterator<Item = &'a HeldAddress>) -> Option<String> {
-    let mut known = held.filter(|held| !held.by.attachment.network.is_empty());
+    let mut known = held.filter(|held| !held.holder.attachment.network.is_empty());
     let first = known.next()?.network_text();
     known
         .all(|held| held.network_text() == first)
@@ -310,6 +310,18 @@ pub fn describe_missing(address: IpAddr, held: &Held, evidence: &Evidence) -> Ve
         found.push("no route of the host leads to it".to_owned());
     }
     found
+}
+
+/// Whether a network namespace exists and does not have the address.
+pub fn lacks(kernel: &Kernel, netns: &NetNs, address: IpAddr) -> bool {
+    let own = kernel.addresses_in(netns);
+    own.is_some_and(|own| !own.contains(&address))
+}
+
+/// Describes the network namespace of a holder that lacks the address.
+pub fn describe_lack(netns: &NetNs) -> String {
+    let path = &netns.path;
+    format!("not configured in {path}, its own network namespace")
 }
 
 /// Finds the entry of another program's list whose network namespace this place is.

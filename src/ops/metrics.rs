@@ -240,7 +240,7 @@ fn print_pools(page: &mut Page, pools: &[PoolReport]) {
             ("pool", &*count.subnet),
             ("interface", &*pool.interface),
         ];
-        let unknown = pool.holders.iter().filter(|h| h.by.is_unknown());
+        let unknown = pool.holders.iter().filter(|h| h.holder.is_unknown());
         let unlisted_for = pool.holders.iter().filter_map(|h| h.unlisted_seconds);
         for (name, help, figure) in [
             ("", "All addresses of the pool.", pool.size),

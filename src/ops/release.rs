@@ -195,7 +195,7 @@ impl ReleaseReport {
                     first.container_text()
                 )));
             };
-            if !is_holder(&container, &first.by) {
+            if !is_holder(&container, &first.holder) {
                 return refused(&format!(
                     "{address_text} is held by {holder_text}, not by container {}",
                     typed.unwrap_or_default()
@@ -229,11 +229,11 @@ impl ReleaseReport {
 
     /// Writes the log line and the operation record.
     fn record(&self, node: &Node) {
-        let Some(holder) = self.holders.first() else {
+        let Some(first) = self.holders.first() else {
             return;
         };
         let (addresses, operator) = (self.addresses_text(), describe_operator());
-        let holder_text = holder.describe_holder();
+        let holder_text = first.describe_holder();
         let signs = if self.signs_of_life.is_empty() {
             "no evidence showed its holder".to_owned()
         } else {
@@ -247,7 +247,7 @@ impl ReleaseReport {
         warn!(target: "ipam", "{addresses} of {holder_text} {verb} released by {operator}; {signs}.");
         let record = OperationRecord {
             verb: "release".to_owned(),
-            holder: holder.by.clone(),
+            holder: first.holder.clone(),
             addresses: self.holders.iter().map(|held| held.address).collect(),
             ..OperationRecord::default()
         };

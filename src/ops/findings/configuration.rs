@@ -7,8 +7,9 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
+use super::executables::Executables;
 use super::inspection::Inspection;
-use crate::cni::{NAME, NAME_V6, ipam_keys, is_ipam_key};
+use crate::cni::{CallError, NAME, NAME_V6, ipam_keys, is_ipam_key};
 use crate::codec::named_address;
 use crate::failure::Failure;
 use crate::host::Paths;
@@ -24,7 +25,8 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     let (paths, config) = (node.paths(), &inspection.config);
     let mut found = settings(node, config, visibility);
     let held = inspection.state.ipam().holders().count();
-    found.extend(conflists(paths, config, held, visibility));
+    let executables = &inspection.executables;
+    found.extend(conflists(paths, config, executables, held, visibility));
     let subnets = known_subnets(inspection.state.ipam(), inspection.matched());
     found.extend(overlapping(config, paths.name(), &subnets));
     found
@@ -56,6 +58,7 @@ fn settings(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Ve
 fn conflists(
     paths: &Paths,
     config: &NodeConfig,
+    executables: &Executables,
     held: usize,
     visibility: &mut Visibility,
 ) -> Vec<Finding> {
@@ -75,7 +78,7 @@ fn conflists(
     // One that cannot be read may be the one that names this plugin.
     let is_known = config.unusable().next().is_none();
     for (file, plugin) in &ours {
-        found.extend(conflist(file, plugin, config, paths));
+        found.extend(conflist(file, plugin, config, executables, paths));
     }
     found.extend(misspelt_types(config, name));
     let is_ours = |file: &ConfFile| ours.iter().any(|(ours, _)| ours.path == file.path);
@@ -257,15 +260,30 @@ fn misspelt_types(config: &NodeConfig, name: &str) -> Vec<Finding> {
 }
 
 /// A plugin that uses this one.
-fn conflist(file: &ConfFile, plugin: &Plugin, config: &NodeConfig, paths: &Paths) -> Vec<Finding> {
+fn conflist(
+    file: &ConfFile,
+    plugin: &Plugin,
+    config: &NodeConfig,
+    executables: &Executables,
+    paths: &Paths,
+) -> Vec<Finding> {
     const KIND: FindingKind = FindingKind::Conflist;
     let shown = file.path.display();
     let call = match plugin.parse_call(&config.defaults) {
         Ok(call) => call,
         Err(error) => {
             let text = format!("every ADD fails: {error}");
+            let is_version = matches!(error, CallError::Incompatible(_) | CallError::NoVersion(_));
             let remedy = Failure::from(error).remedy(paths.name(), &shown.to_string());
-            return vec![Finding::error(KIND, &text, &remedy).about(&shown)];
+            let other_way = executables.ask_for_common_version(file);
+            let finding = match other_way.filter(|_| is_version) {
+                Some((step, command)) => {
+                    let remedy = format!("{remedy}; {step}");
+                    Finding::error(KIND, &text, &remedy).with_commands([command])
+                }
+                None => Finding::error(KIND, &text, &remedy),
+            };
+            return vec![finding.about(&shown)];
         }
     };
     let mut found = misspelt_keys(plugin, &shown.to_string());

@@ -2,13 +2,14 @@
 //! place of ours.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::cni::CniVersion;
-use crate::ops::finding::{Finding, FindingKind, Severity, remount};
+use crate::host::metadata_below;
+use crate::ops::finding::{Finding, FindingKind, Severity, is_plain_path, remount};
 use crate::ops::install::{self, Kind};
 use crate::ops::node::Node;
 use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
@@ -35,8 +36,8 @@ struct Executable {
     finding: Finding,
     /// The CNI versions that it supports; none where it does not say so.
     versions: Vec<String>,
-    /// Whether it is another plugin in the place of this one.
-    is_replaced: bool,
+    /// Why it cannot be said what it does, in the words behind "whether new pods get addresses".
+    unknown: Option<String>,
 }
 
 /// The command that puts this program into its place.
@@ -93,12 +94,14 @@ impl Executables {
 
     /// Why it cannot be said what an ADD through the plugins of this file comes to.
     pub fn unknown(&self, file: &ConfFile) -> Option<String> {
-        let other = self.of_file(file).find(|found| found.is_replaced);
-        let up_to_other = other.map(|found| {
-            let path = &found.finding.subject;
-            format!("is up to the other plugin that is installed as {path}")
-        });
-        self.hidden_by.map(str::to_owned).or(up_to_other)
+        if let Some(why) = self.hidden_by {
+            return Some(why.to_owned());
+        }
+        // It fails in any case.
+        if self.failure(file).is_some() {
+            return None;
+        }
+        self.of_file(file).find_map(|found| found.unknown.clone())
     }
 
     /// Why an ADD through the plugins of this file fails, if one of their executables makes it fail.
@@ -118,44 +121,51 @@ impl Executables {
 
     /// The plugins of a file that do not speak its version, with the newest that all of them speak.
     fn mismatch(&self, file: &ConfFile) -> Option<Finding> {
-        let version = file.cni_version.as_deref().filter(|v| !v.is_empty())?;
-        let known = |plugin: &Plugin| {
-            let found = self.found.get(plugin.kind())?;
-            let versions = &found.versions;
-            (!versions.is_empty()).then(|| (plugin.kind().to_owned(), versions))
-        };
-        let known: Vec<_> = file.plugins.iter().filter_map(known).collect();
-        let speaks = |versions: &[String], wanted: &str| versions.iter().any(|v| v == wanted);
-        let refusing = known
-            .iter()
-            .filter(|(_, versions)| !speaks(versions, version));
-        let refusing: Vec<&str> = refusing.map(|(kind, _)| &**kind).collect();
+        // A version that this plugin does not speak is a mistake of the file, and is named as such.
+        let version = file.cni_version.as_deref().and_then(CniVersion::parse)?;
+        let refusing = self.refusing(file, version.as_str());
         let first = refusing.first()?;
-        let newest = CniVersion::texts().into_iter().rev();
-        let common = newest.into_iter().find(|candidate| {
-            let mut versions = known.iter().map(|(_, versions)| versions);
-            versions.all(|versions| speaks(versions, candidate))
-        });
         let path = file.path.display();
         let names = refusing.join(", ");
         let text = format!(
             "{} speaks no CNI {version}, which {path} asks for, so every ADD of its network fails",
             if refusing.len() == 1 { first } else { &*names }
         );
-        let finding = match common {
-            Some(common) => {
-                let remedy = format!(
-                    "install a newer {names}, or ask for {common}, which all plugins of the file speak:"
-                );
-                let escaped = version.replace('.', "\\.");
-                let command = format!(
-                    "sudo sed -i 's/\"cniVersion\": *\"{escaped}\"/\"cniVersion\": \"{common}\"/' {path}"
-                );
+        let remedy = format!("install a newer {names}");
+        let finding = match self.ask_for_common_version(file) {
+            Some((other_way, command)) => {
+                let remedy = format!("{remedy}, or {other_way}");
                 Finding::error(KIND, &text, &remedy).with_commands([command])
             }
-            None => Finding::error(KIND, &text, &format_args!("install a newer {names}")),
+            None => Finding::error(KIND, &text, &remedy),
         };
         Some(finding.about(&path))
+    }
+
+    /// The plugins of a file that answer VERSION and do not speak this version.
+    fn refusing<'a>(&self, file: &'a ConfFile, version: &str) -> Vec<&'a str> {
+        let kinds = file.plugins.iter().map(Plugin::kind);
+        let refuses = |kind: &&str| {
+            let found = self.found.get(*kind);
+            let versions = found.map_or(&[][..], |found| &found.versions);
+            !versions.is_empty() && versions.iter().all(|known| known != version)
+        };
+        kinds.filter(refuses).collect()
+    }
+
+    /// How a file asks for the newest CNI version that all of its plugins speak, and the command that does it.
+    pub fn ask_for_common_version(&self, file: &ConfFile) -> Option<(String, String)> {
+        let version = file.cni_version.as_deref()?;
+        let path = file.path.to_str().filter(|path| is_plain_path(path))?;
+        is_plain_path(version).then_some(())?;
+        let mut newest = CniVersion::texts().into_iter().rev();
+        let common = newest.find(|candidate| self.refusing(file, candidate).is_empty())?;
+        let escaped = version.replace('.', "\\.");
+        let command = format!(
+            "sudo sed -i 's|\"cniVersion\" *: *\"{escaped}\"|\"cniVersion\": \"{common}\"|' {path}"
+        );
+        let remedy = format!("ask for {common}, which all plugins of the file speak:");
+        Some((remedy, command))
     }
 }
 
@@ -169,14 +179,40 @@ impl Executable {
         Executable {
             finding,
             versions: Vec::new(),
-            is_replaced: false,
+            unknown: None,
         }
     }
 
     fn examine(path: &Path, is_ours: bool, node: &Node) -> Executable {
         let shown = path.display();
-        if let Some(finding) = unusable_file(path, is_ours, node) {
+        let here = fs::metadata(path);
+        let (file, is_here) = if node.is_in_container() && leads_elsewhere(path) {
+            let on_node = metadata_on_node(path, node);
+            let is_here = matches!((&here, &on_node), (Ok(a), Ok(b)) if is_same_file(a, b));
+            (on_node, is_here)
+        } else {
+            (here, true)
+        };
+        let is_missing = |e: &io::Error| {
+            matches!(
+                e.raw_os_error(),
+                Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP)
+            )
+        };
+        if !is_here && file.as_ref().is_err_and(|e| !is_missing(e)) {
+            let text = format_args!("{shown} is a link, and this container cannot follow it");
+            return Executable {
+                unknown: Some("cannot be seen in this container".to_owned()),
+                ..Executable::new(Finding::ok(KIND, &text).about(&shown))
+            };
+        }
+        if let Some(finding) = unusable_file(path, file.ok(), is_ours, node) {
             return Executable::new(finding.about(&shown));
+        }
+        if !is_here {
+            let text =
+                format_args!("{shown} is a link to a file that this container does not have");
+            return Executable::new(Finding::ok(KIND, &text).about(&shown));
         }
         match ask_version(path) {
             Ok(versions) => Executable {
@@ -205,7 +241,9 @@ impl Executable {
                     .with_evidence(vec![format!("there is {found}")])
                     .with_commands([install_command(node, "")]);
                 return Executable {
-                    is_replaced: true,
+                    unknown: Some(format!(
+                        "is up to the other plugin that is installed as {shown}"
+                    )),
                     ..Executable::new(finding)
                 };
             }
@@ -215,18 +253,17 @@ impl Executable {
 }
 
 /// The finding for a file that is missing or may not be executed.
-fn unusable_file(path: &Path, is_ours: bool, node: &Node) -> Option<Finding> {
+fn unusable_file(
+    path: &Path,
+    file: Option<Metadata>,
+    is_ours: bool,
+    node: &Node,
+) -> Option<Finding> {
     let shown = path.display();
-    let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else {
-        let is_missing = fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
-        if is_missing && node.is_in_container() && leads_elsewhere(path) {
-            let text =
-                format_args!("{shown} is a link to a file that this container does not have");
-            return Some(Finding::ok(KIND, &text));
-        }
-        if path.is_dir() {
-            return Some(folder_in_its_place(path, is_ours, node));
-        }
+    if file.as_ref().is_some_and(Metadata::is_dir) {
+        return Some(folder_in_its_place(path, is_ours, node));
+    }
+    let Some(meta) = file.filter(Metadata::is_file) else {
         let why = if path.is_symlink() {
             "is a link that leads to no file"
         } else {
@@ -251,12 +288,39 @@ fn unusable_file(path: &Path, is_ours: bool, node: &Node) -> Option<Finding> {
     None
 }
 
-/// Whether a link without a file at its end leads out of its folder. In a container, that file may be on the node alone.
+/// Whether a path is a link that leads out of its folder. In a container, another file or none may be there than on the node.
 fn leads_elsewhere(path: &Path) -> bool {
-    fs::read_link(path).is_ok_and(|target| {
-        let is_sibling = target.parent() == Some(Path::new(""));
-        !is_sibling || leads_elsewhere(&path.with_file_name(target))
-    })
+    /// The kernel follows as many links.
+    const MOST_LINKS: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = fs::read_link(&path) else {
+            return false;
+        };
+        let next = path.with_file_name(target);
+        if next.parent() != path.parent() {
+            return true;
+        }
+        path = next;
+    }
+    false
+}
+
+/// What a link leads to on the node, as its first process sees it.
+fn metadata_on_node(path: &Path, node: &Node) -> io::Result<Metadata> {
+    let root = node.paths().process(1).join("root");
+    let folder = path.parent().unwrap_or(path);
+    let is_here =
+        |on_node: Metadata| fs::metadata(folder).is_ok_and(|f| is_same_file(&f, &on_node));
+    if !metadata_below(&root, folder).is_ok_and(is_here) {
+        // The container may have mounted the folder from elsewhere.
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    metadata_below(&root, path)
+}
+
+fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 /// The finding for a folder where an executable belongs.

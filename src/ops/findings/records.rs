@@ -13,7 +13,8 @@ use crate::ipam::{
 };
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::held::{
-    HeldAddress, describe_missing, describe_uses, held_records, records_by_address,
+    HeldAddress, describe_holder, describe_lack, describe_missing, describe_uses, held_records,
+    lacks, records_by_address,
 };
 use crate::ops::leak::Leak;
 use crate::ops::node::Now;
@@ -85,12 +86,15 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     // The sandbox before the newest may be on its way out. Each can have an address of both families.
     let has_several = |found: &Vec<Finding>| {
         let holders = found.iter().filter_map(|finding| finding.holder.as_ref());
-        let sandboxes: BTreeSet<&str> = holders.map(|held| held.by.container_id()).collect();
+        let sandboxes: BTreeSet<&str> = holders.map(|held| held.holder.container_id()).collect();
         sandboxes.len() > 1
     };
     let retried = replaced.into_values().filter(has_several);
     found.extend(retried.flatten());
-    found.extend(duplicates(&holders, ipam, evidence));
+    let twice = duplicates(&holders, ipam, evidence);
+    let mut misplaced = misplaced(&holders, view);
+    misplaced.retain(|finding| twice.iter().all(|other| other.subject != finding.subject));
+    found.extend(twice.into_iter().chain(misplaced));
     // The evidence may still show what was released meanwhile.
     let is_taken = |address| before.contains(&address) || holders.contains_key(&address);
     let known: BTreeSet<_> = ipam.records().map(Record::address).collect();
@@ -199,8 +203,9 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     let lists = evidence.lists();
     let entries = lists.iter().flat_map(|(_, list)| list.entries());
     for entry in entries.filter(|entry| entry.is_live && !entry.holder.is_unknown()) {
-        let is_other = |holder: &HeldAddress| {
-            !holder.by.is_unknown() && !holder.by.is_container(entry.holder.container_id())
+        let is_other = |held: &HeldAddress| {
+            let holder = &held.holder;
+            !holder.is_unknown() && !holder.is_container(entry.holder.container_id())
         };
         let are_others = |all: &Vec<HeldAddress>| all.iter().all(is_other);
         let is_claimed = |address: &&IpAddr| holders.get(*address).is_some_and(are_others);
@@ -222,10 +227,67 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     twice.into_iter().map(finding).collect()
 }
 
-/// What ends a duplicate. The pods that must go break, so this is a last resort.
+/// Held addresses that another network namespace has, and that of their holder does not.
+fn misplaced(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
+    let having = holders_by_configured_address(holders, view.evidence);
+    let kernel = &view.evidence.kernel;
+    // Without a mount, it may be a namespace that the pod itself made.
+    let is_mounted =
+        |place: &Place| matches!(place, Place::Namespace(path) if !path.contains("/proc/"));
+    let finding = |(address, all): (&IpAddr, &Vec<HeldAddress>)| {
+        let held = all.first().filter(|held| !held.holder.is_unknown())?;
+        let (id, place) = (held.holder.container_id(), kernel.configured.get(address)?);
+        let netns = held.holder.netns.as_ref();
+        let lacking = netns.filter(|netns| lacks(kernel, netns, *address));
+        let whose = match having.get(address).map(Vec::as_slice) {
+            Some(users) if users.iter().any(|user| user.is_container(id)) => return None,
+            Some([user, ..]) => format!(", the network namespace of {}", describe_holder(user)),
+            _ if lacking.is_some() && is_mounted(place) => String::new(),
+            _ => return None,
+        };
+        let holder = held.describe_holder();
+        let text = format!("held by {holder}, but configured {place}{whose}");
+        let remedy = "find out what changed the addresses in the network namespaces, and change them back; as a last resort delete these pods, which ends their connections: recreated, they get addresses of their own; the whole story:";
+        let lack = lacking.map(describe_lack);
+        let uses = describe_uses(*address, view.evidence);
+        let finding = Finding::error(FindingKind::Duplicate, &text, &remedy)
+            .about(address)
+            .with_evidence(lack.into_iter().chain(uses).collect())
+            .with_commands([format!("sudo {} show {address}", view.program)]);
+        let holder = Some(held.clone());
+        Some(Finding { holder, ..finding })
+    };
+    holders.iter().filter_map(finding).collect()
+}
+
+/// The known holders by the addresses that their network namespaces have.
+fn holders_by_configured_address<'a>(
+    holders: &'a Holders,
+    evidence: &'a Evidence,
+) -> BTreeMap<IpAddr, Vec<&'a Holder>> {
+    let recorded = holders.values().flatten().map(|held| &held.holder);
+    let entries = evidence
+        .lists()
+        .into_iter()
+        .flat_map(|(_, list)| list.entries());
+    let listed = entries
+        .filter(|entry| entry.is_live)
+        .map(|entry| &entry.holder);
+    let mut found: BTreeMap<IpAddr, Vec<&Holder>> = BTreeMap::new();
+    for holder in recorded.chain(listed).filter(|holder| !holder.is_unknown()) {
+        let netns = holder.netns.as_ref();
+        let inside = netns.and_then(|netns| evidence.kernel.addresses_in(netns));
+        for address in inside.into_iter().flatten() {
+            found.entry(*address).or_default().push(holder);
+        }
+    }
+    found
+}
+
+/// What ends a duplicate. The pods/// What ends a duplicate. The pods that must go break, so this is a last resort.
 fn end_of_duplicate(holders: &[HeldAddress]) -> String {
     let rightful = match holders {
-        [only] if !only.by.is_unknown() => {
+        [only] if !only.holder.is_unknown() => {
             let holder = only.describe_holder();
             format!("{holder} is the rightful holder, so leave it alone")
         }
@@ -254,15 +316,15 @@ fn unlisted(holder: &HeldAddress) -> Finding {
 }
 
 /// The address of a sandbox that the runtime has replaced and kept.
-fn replaced_sandbox(holder: &HeldAddress, evidence: &Evidence) -> Finding {
+fn replaced_sandbox(held: &HeldAddress, evidence: &Evidence) -> Finding {
     let cause = "held by sandboxes of a pod that has a newer one: each retry takes an address";
     let remedy = "find out why the sandboxes of the pod fail (`kubectl describe pod`), and end the old ones:";
-    let command = format!("sudo crictl rmp -f {}", holder.by.container_id());
-    let finding = Finding::warning(FindingKind::Replaced, &cause, &remedy).about(holder.address);
+    let command = format!("sudo crictl rmp -f {}", held.holder.container_id());
+    let finding = Finding::warning(FindingKind::Replaced, &cause, &remedy).about(held.address);
     Finding {
         cause,
-        evidence: describe_uses(holder.address, evidence),
-        holder: Some(holder.clone()),
+        evidence: describe_uses(held.address, evidence),
+        holder: Some(held.clone()),
         ..finding.with_commands([command])
     }
 }

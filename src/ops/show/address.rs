@@ -9,12 +9,12 @@ use serde::Serialize;
 use crate::cni::IpamConfig;
 use crate::host::HostAddress;
 use crate::ipam::{
-    AGAIN, Attachment, Entry, Evidence, EvidenceIndex, Existence, Free, GRACE, Held, Holder, Ipam,
-    Judgement, Place, Pool, Reason, Record, Usage, Verdict,
+    AGAIN, Attachment, Entry, Evidence, EvidenceIndex, Free, GRACE, Held, Holder, Ipam, Judgement,
+    Place, Pool, Reason, Record, Usage, Verdict,
 };
 use crate::ops::held::{
-    HeldAddress, describe_missing, describe_uses, entry_of_place, held_records, is_path,
-    shorten_container_id,
+    HeldAddress, describe_lack, describe_missing, describe_uses, entry_of_place, held_records,
+    is_path, lacks, shorten_container_id,
 };
 use crate::ops::leak::is_leaked;
 use crate::ops::node::Now;
@@ -205,14 +205,9 @@ impl AddressReport {
         if judgement.verdict != Verdict::Alive {
             self.missing = describe_missing(self.address, held, evidence);
         } else if let Some(netns) = &held.holder.netns
-            && evidence.kernel.existence(netns) != Existence::None
-            && let id = netns.id.unwrap_or_default()
-            && let Some(own) = evidence.kernel.addresses_by_namespace.get(&id)
-            && !own.contains(&self.address)
+            && lacks(&evidence.kernel, netns, self.address)
         {
-            let path = &netns.path;
-            let text = format!("not configured in {path}, its own network namespace");
-            self.missing.push(text);
+            self.missing.push(describe_lack(netns));
         }
         let ways = if held.holder.is_unknown() {
             "a DEL that names it frees it, if the node no longer shows it"
@@ -287,33 +282,30 @@ impl AddressReport {
             text.push_str(&describe_list(name, lines, screen));
         };
         facts("pool", self.pool.as_slice());
-        if let Some(holder) = &self.holder {
+        if let Some(held) = &self.holder {
             let Holder {
                 attachment,
                 pod,
                 netns,
                 ..
-            } = &holder.by;
-            let container = holder.by.container_text();
+            } = &held.holder;
+            let container = held.holder.container_text();
             let Attachment {
                 network, if_name, ..
             } = attachment;
             let where_to = (!network.is_empty()).then(|| format!("{network}, interface {if_name}"));
             let path = netns.as_ref().map(|netns| netns.path.to_string());
-            let since = if holder.first_seen {
+            let since = if held.first_seen {
                 "first seen"
             } else {
                 "since"
             };
-            let age = format_age(Duration::from_secs(holder.age_seconds));
+            let age = format_age(Duration::from_secs(held.age_seconds));
             facts("pod", pod.as_slice());
             facts("container", &[container.to_owned()]);
             facts("network", where_to.as_slice());
             facts("netns", path.as_slice());
-            facts(
-                since,
-                &[format!("{}, {age} ago", format_time(&holder.since))],
-            );
+            facts(since, &[format!("{}, {age} ago", format_time(&held.since))]);
         }
         facts("verdict", self.verdict.map(str::to_owned).as_slice());
         facts("why", &self.reasons);

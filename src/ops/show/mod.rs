@@ -404,13 +404,13 @@ impl ShowReport {
     pub fn filter(&mut self, args: &ShowArgs) {
         self.is_filtered = args.leaked || args.pod.is_some() || args.namespace.is_some();
         let known = self.pools.iter().flat_map(|pool| &pool.holders);
-        let known = known.filter_map(|holder| holder.by.pod.as_deref());
+        let known = known.filter_map(|held| held.holder.pod.as_deref());
         let pods = args.pod.as_deref().map(|wanted| find_pods(wanted, known));
         let namespace = args.namespace.as_ref().map(|name| format!("{name}/"));
         for pool in &mut self.pools {
-            pool.holders.retain(|holder| {
-                let pod = holder.by.pod.as_deref().unwrap_or_default();
-                (!args.leaked || holder.leaked == Some(true))
+            pool.holders.retain(|held| {
+                let pod = held.holder.pod.as_deref().unwrap_or_default();
+                (!args.leaked || held.leaked == Some(true))
                     && pods.as_ref().is_none_or(|pods| pods.contains(pod))
                     && namespace
                         .as_ref()
@@ -473,10 +473,10 @@ impl Totals {
 
 /// What tells a holder's pod from others.
 fn pod_key(held: &HeldAddress) -> String {
-    match &held.by.pod {
+    match &held.holder.pod {
         Some(pod) => pod.clone(),
-        None if held.by.is_unknown() => held.address.to_string(),
-        None => held.by.container_id().to_owned(),
+        None if held.holder.is_unknown() => held.address.to_string(),
+        None => held.holder.container_id().to_owned(),
     }
 }
 
@@ -530,7 +530,7 @@ fn note(holder: &HeldAddress) -> &'static str {
             unlisted_seconds: Some(_),
             ..
         } => "unlisted",
-        held if held.by.is_kept => "kept",
+        held if held.holder.is_kept => "kept",
         _ => "",
     }
 }

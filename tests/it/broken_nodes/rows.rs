@@ -323,6 +323,38 @@ broken_nodes! {
         broken_by: "ip addr add 10.224.0.5/16 dev eth0; $OURS show 10.224.0.5 | grep 'has it too, on the host'",
         findings: &["on-host"],
     }
+    two_pods_swapped_their_addresses {
+        broken_by: "swap() { ip -n web-27 addr del 10.224.0.$1/16 dev eth0; ip -n web-28 addr del 10.224.0.$2/16 dev eth0; ip -n web-27 addr add 10.224.0.$2/16 dev eth0; ip -n web-28 addr add 10.224.0.$1/16 dev eth0; }; \
+            add web-27; add web-28; declare -f swap >/run/swap; swap 8 9; export COLUMNS=999; $OURS check | grep 'held by pod default/web-27 (container [^)]*), but configured in /run/netns/web-28, the network namespace of pod default/web-28 ' && \
+            $OURS check | grep 'not configured in /var/run/netns/web-28, its own network namespace' && $OURS check | grep 'ipam show 10.224.0.9'",
+        findings: &["duplicate", "duplicate"],
+        by_hand: ". /run/swap; swap 9 8",
+    }
+    a_pod_took_the_address_of_another {
+        broken_by: "add web-27; ip -n web-2 addr add 10.224.0.8/16 dev eth0; ip -n web-27 addr del 10.224.0.8/16 dev eth0; rm /var/lib/cni/results/*",
+        findings: &["duplicate"],
+        by_hand: "ip -n web-2 addr del 10.224.0.8/16 dev eth0; ip -n web-27 addr add 10.224.0.8/16 dev eth0",
+    }
+    a_pod_has_the_address_of_one_that_is_gone {
+        broken_by: "add other; vanish other; add web-27; ip -n web-27 addr add 10.224.0.8/16 dev eth0",
+        findings: &["duplicate"],
+        by_hand: "ip -n web-27 addr del 10.224.0.8/16 dev eth0; later 3700 $OURS reclaim --yes",
+        later: 3700,
+    }
+    a_namespace_without_record_took_the_address_of_a_pod {
+        broken_by: "ip -n web-1 addr del 10.224.0.5/16 dev eth0; ip netns add other; wire_up other 10.224.0.5/16",
+        findings: &["duplicate"],
+        by_hand: "vanish other; ip -n web-1 addr add 10.224.0.5/16 dev eth0",
+    }
+    a_pod_made_a_namespace_for_its_address {
+        broken_by: "ip -n web-1 addr del 10.224.0.5/16 dev eth0; ip netns exec web-1 unshare -n sleep 600 </dev/null >/dev/null 2>&1 & ln -s real/$! /proc/$!; \
+            until [[ $(cat /proc/$!/comm) == sleep ]]; do sleep 0.05; done; nsenter -n -t $! sh -c 'ip link add eth0 type bridge; ip addr add 10.224.0.5/16 dev eth0'; echo $! >/run/inner",
+        by_hand: "kill $(cat /run/inner); ip -n web-1 addr add 10.224.0.5/16 dev eth0",
+    }
+    a_pod_has_two_attachments {
+        broken_by: "netconf | CNI_COMMAND=ADD CNI_CONTAINERID=$(printf web-1 | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/web-1 CNI_IFNAME=net1 CNI_PATH=/opt/cni/bin \
+            CNI_ARGS='K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-1' $OURS && ip -n web-1 addr add 10.224.0.8/16 dev eth0 && $OURS show 10.224.0.8 | grep 'interface net1' && ! $OURS show 10.224.0.8 | grep conflict",
+    }
     a_pod_lost_its_address {
         broken_by: "ip -n web-1 addr del 10.224.0.5/16 dev eth0; $OURS show 10.224.0.5 | grep 'not configured in'",
         by_hand: "ip -n web-1 addr add 10.224.0.5/16 dev eth0",
@@ -765,8 +797,21 @@ broken_nodes! {
         findings: &["conflist"],
         by_hand: "rm /etc/cni/net.d/05-x.conf",
     }
-    the_main_plugin_is_a_link_that_a_container_cannot_follow {
-        broken_by: "ln -sfn /nowhere/bridge /opt/cni/bin/bridge; ln -sfn real/$PPID /proc/1; unshare -m --propagation private $OURS check | grep 'Nothing is wrong' && ln -sfn self /proc/1",
+    the_main_plugin_is_a_link_that_dangles_on_the_node_and_in_a_container {
+        broken_by: "ln -sfn bridge-1 /opt/cni/bin/bridge; ln -s /nowhere/bridge /opt/cni/bin/bridge-1; ln -sfn real/$PPID /proc/1; \
+            unshare -m --propagation private $OURS check | grep '1 executable problem; new pods get no address' && ln -sfn self /proc/1",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "ln -sfn /run/broken-node/bridge /opt/cni/bin/bridge",
+    }
+    the_main_plugin_is_a_link_that_only_the_node_can_follow {
+        broken_by: "mkdir /run/plugins; mount -t tmpfs none /run/plugins; ln -s ../broken-node/bridge /run/plugins/bridge; ln -sfn bridge-1 /opt/cni/bin/bridge; ln -s /run/plugins/bridge /opt/cni/bin/bridge-1; \
+            ln -sfn real/$PPID /proc/1; in_container() { unshare -m --propagation private sh -c \"umount /run/plugins; $* $OURS check\"; }; in_container | grep 'Nothing is wrong; new pods get addresses' && \
+            in_container setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace | grep 'whether new pods get addresses cannot be seen in this' && ln -sfn self /proc/1",
+    }
+    the_main_plugin_is_a_link_to_a_file_that_only_a_container_has {
+        broken_by: "mkdir /run/plugins; ln -sfn /run/plugins/bridge /opt/cni/bin/bridge; ln -sfn real/$PPID /proc/1; \
+            unshare -m --propagation private sh -c \"mount -t tmpfs none /run/plugins; cp /run/broken-node/bridge /run/plugins; $OURS check\" | grep '1 executable problem; new pods get no address' && ln -sfn self /proc/1",
         findings: &["executable"],
         add: Add::Fails,
         by_hand: "ln -sfn /run/broken-node/bridge /opt/cni/bin/bridge",
@@ -845,6 +890,29 @@ broken_nodes! {
     main_plugin_does_not_speak_the_version {
         broken_by: "sed -i 's/,\"1.1.0\"//' /run/broken-node/bridge",
         findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "true",
+    }
+    no_plugin_speaks_the_version {
+        broken_by: "sed -i 's/\"cniVersion\": *\"[^\"]*\"/\"cniVersion\" : \"2.0.0\"/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'ask for 1.1.0'",
+        findings: &["conflist"],
+        add: Add::Fails,
+        by_hand: "true",
+    }
+    the_version_is_shortened {
+        broken_by: "sed -i 's/\"cniVersion\": *\"[^\"]*\"/\"cniVersion\": \"0.3\"/' /etc/cni/net.d/10-bridge.conflist; sed -i 's/,\"1.1.0\"//' /run/broken-node/bridge; COLUMNS=999 $OURS check | grep 'ask for 1.0.0'",
+        findings: &["conflist"],
+        add: Add::Fails,
+        by_hand: "true",
+    }
+    the_version_is_none {
+        broken_by: "sed -i 's/\"cniVersion\": *\"[^\"]*\"/\"cniVersion\": \"x|y\"/' /etc/cni/net.d/10-bridge.conflist; ! $OURS check | grep 'sed -i'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    only_the_main_plugin_speaks_the_version {
+        broken_by: "sed -i 's/\"cniVersion\": *\"[^\"]*\"/\"cniVersion\": \"2.0.0\"/' /etc/cni/net.d/10-bridge.conflist; sed -i 's/\"1.1.0\"/\"1.1.0\",\"2.0.0\"/' /run/broken-node/bridge",
+        findings: &["conflist"],
         add: Add::Fails,
         by_hand: "true",
     }
