@@ -186,7 +186,7 @@ pub(super) fn refusal(
             if_name: Some(name),
             passed_over,
         } => format!(
-            "master is {name:?}, where no pool has {family} addresses; the pools are {}: correct master in {configuration}",
+            "master is {name:?}, and no pool on it has {family} addresses; the pools are {}: correct master in {configuration}",
             join_first(passed_over)
         ),
         Refusal::NoPools {

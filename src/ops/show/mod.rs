@@ -68,7 +68,7 @@ fn show(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
     let subject = args.subject.as_deref();
     if let Some(text) = subject.filter(|text| !is_pool(text, state.ipam())) {
         if args.limits_holders() {
-            let reason = "--pod, --namespace, --leaked and --sort apply to pools: leave them out, or leave out what is to be shown";
+            let reason = "--pod, --namespace, --leaked and --sort apply to pools: leave them out, or leave out SUBJECT";
             return Err(CommandError(reason.to_owned()));
         }
         return subject::run(node, text, args.format, (&state, &evidence));
