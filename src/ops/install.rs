@@ -361,7 +361,7 @@ fn note(node: &Node, what: &str) {
     log::flush(&node.paths().log());
 }
 
-/// Every executable of this program has this mark, with the version behind it.
+/// Every executable of this program has this mark, followed by the version.
 #[repr(C)]
 struct Mark {
     magic: [u8; 16],
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_is_found_wherever_it_stands() {
+    fn mark_is_found_at_any_position() {
         let folder = Folder::new("mark");
         let executable = |before: usize, mark: &[u8], after: usize| {
             [

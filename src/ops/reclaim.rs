@@ -225,7 +225,7 @@ impl ReclaimReport {
         }
     }
 
-    /// Prints the report as text. `command` does what a dry run tells.
+    /// Prints the report as text. `command` frees what a dry run lists.
     pub fn print(&self, screen: &Screen, command: &str) -> String {
         let mut text = String::new();
         let count = self.freed.len() + self.freed_of_another_boot.len();
@@ -318,7 +318,7 @@ mod tests {
             Action::FreedAfterReboot(vec!["10.224.0.9".parse().unwrap()]),
             Action::Judged(vec![
                 judged("10.224.0.5", Verdict::Dead, gone),
-                judged("10.224.0.6", Verdict::Suspect, Reason::FirstLook),
+                judged("10.224.0.6", Verdict::Suspect, Reason::NeedsSecondCheck),
                 judged("10.224.0.7", Verdict::Alive, Reason::HostRoute),
             ]),
         ];

@@ -94,7 +94,7 @@ impl StateView {
     }
 
     /// The addresses, with a mark at those that the host has now. The state has the marks of the last ADD.
-    /// `is_routed` tells whether the kernel uses a route to an address.
+    /// `is_routed` says whether the kernel uses a route to an address.
     pub fn present_ipam(
         &self,
         node: &Node,

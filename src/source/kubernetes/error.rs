@@ -69,7 +69,7 @@ impl NodeError {
             }
             NodeError::Refused(_) => {
                 "the client-certificate or token may be expired, revoked, or of another cluster: \
-                 restart the kubelet to get new ones, and look at `journalctl -u kubelet`; a \
+                 restart the kubelet to get new ones, and see `journalctl -u kubelet`; a \
                  kubelet may read its own node only, so ipam.nodeName must be what its user has \
                  behind system:node:"
             }
