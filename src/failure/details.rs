@@ -228,7 +228,7 @@ pub(super) fn refusal(
             format!("{who}; `{program} show {address}` shows its history{about_key}")
         }
         Refusal::AddressInCooldown { address, .. } => format!(
-            "the teardown of its last pod may not be complete: try again then, request another address, or set ipam.cooldown to 0; `{program} show` with the address says when it was released{}",
+            "the teardown of its last pod may not be complete: retry later, request another address, or set ipam.cooldown to 0; `{program} show` with the address says when it was released{}",
             about_key(&address.to_string())
         ),
         Refusal::AddressExcluded { address } => format!(

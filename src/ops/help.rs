@@ -153,12 +153,12 @@ Examples:
 
 /// `check`.
 pub const CHECK: &str = r"Compares the state with every network namespace of the node, the routes of the
-host, the records of the runtime and of azure-vnet, and the source; examines the
+host, the records of the runtime and of azure-vnet, and the source. Examines the
 disk, the lock, the log, the settings file, the conflists in /etc/cni/net.d, the
 executables that they name, and conflists of other plugins with our subnets.
 Prints each problem with its evidence, a remedy and commands, in the order in
-which they must run. Also decides, without changing anything, whether an ADD
-would succeed now, for each network configuration that names the plugin.
+which they must run. Also says whether an ADD would succeed now, for each
+network configuration that names the plugin.
 
 With --all, also prints what was examined and found in order, and leaves nothing
 out of long lists. With --severity, only findings that are at least as bad are
@@ -174,7 +174,7 @@ Examples:
   {name} check
   # what was examined, too
   sudo {name} check --all
-  # for cron: only what keeps pods from starting
+  # for cron: only errors
   sudo {name} check --quiet --severity error || echo 'run check'
   # for a monitoring agent
   {name} check --json >/tmp/findings.json \
@@ -276,7 +276,7 @@ Leaves out each plugin of --names that the node does not use.
 With --is-alive, only checks whether a loop has written FILE within the last ten
 intervals. Repeat the --output and the --interval of that loop.
 
-With --reinstall, runs `install` where the plugin was replaced. A file that
+With --reinstall, runs `install` if the plugin was replaced. A file that
 `install` would replace only with --force stays.
 
 With --reclaim, does what `reclaim --yes` does before each check. Without it,
@@ -286,7 +286,7 @@ A step that fails is tried again in the next round. Its error is reported on
 stderr once, until it changes. SIGTERM and SIGINT end the loop at once.
 
 Examples:
-  # as the DaemonSet runs it
+  # with the default intervals, as in the DaemonSet
   {name} node-loop \
       --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
   # is it alive?
@@ -335,7 +335,7 @@ whose configuration names the plugin would not start. With --force, removes the
 plugin then. Without --force, also refuses to replace a file of another program
 that does not answer.
 
-State, log and settings stay, so that the original goes on with them.
+State, log and settings stay for the original.
 
 Examples:
   # the way back
