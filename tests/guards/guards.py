@@ -83,7 +83,7 @@ GUARDS = [
     ('a state of another boot beside a record is a loss',
      'Its higher number is believed.',
      CONDITION,
-     'is_beside_others.then_some("it is a copy of', '(!OFF && is_beside_others).then_some("it is a copy of'),
+     'is_beside_others.then_some("it is a copy from', '(!OFF && is_beside_others).then_some("it is a copy from'),
     ('a state older than the record is a loss',
      "Newer pods' addresses are allocated.",
      CONDITION, 'Origin::Ours(save) if Some(save.number) < record =>', 'Origin::Ours(save) if !OFF && Some(save.number) < record =>'),
