@@ -45,7 +45,7 @@ static LINES: Mutex<LineBuffer> = Mutex::new(LineBuffer::new());
 /// The buffered lines.
 struct LineBuffer {
     lines: VecDeque<Line>,
-    /// The number of lines dropped behind the first ones.
+    /// The number of lines dropped after the first ones.
     left_out: usize,
     /// The socket of syslog, if the lines go there.
     syslog: Option<PathBuf>,
@@ -56,7 +56,7 @@ struct LineBuffer {
 struct Line {
     at: Timestamp,
     level: Level,
-    /// The part behind the level.
+    /// The part after the level.
     text: String,
 }
 
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_told_in_milliseconds() {
+    fn durations_are_printed_in_milliseconds() {
         for (micros, text) in [(0, "0.0 ms"), (1_250, "1.2 ms"), (3_000_999, "3000.9 ms")] {
             assert_eq!(
                 Milliseconds(Duration::from_micros(micros)).to_string(),

@@ -214,7 +214,7 @@ fn collect_requested(
             }
             let family = Family::from_address(address);
             if all.iter().any(|a| Family::from_address(*a) == family) {
-                return Err(wrong("another of its family is asked for too"));
+                return Err(wrong("another address of its family is requested too"));
             }
             all.push(address);
         }

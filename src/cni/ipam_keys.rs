@@ -160,7 +160,7 @@ pub(super) static IPAM_KEYS: [IpamKey; 17] = [
     IpamKey {
         key: Key::new(
             "ipam.keep",
-            "a list of container IDs, or of their beginnings with a * behind, for example [\"cilium-ingress-*\"]",
+            "a list of container IDs, which may end in *, for example [\"cilium-ingress-*\"]",
         ),
         scope: Scope::Node,
         parse: |conf, key, raw| parse_keep(key, raw).map(|patterns| conf.keep = patterns),

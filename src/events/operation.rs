@@ -154,7 +154,7 @@ impl OperationRecord {
     }
 }
 
-/// The attachment and the pod, of bounded length. A path of a network namespace is left out, as it soon belongs to nobody.
+/// The attachment and the pod, of bounded length. A path of a network namespace is left out, as it soon does not exist.
 fn truncate_holder(holder: Holder) -> Holder {
     let attachment = holder.attachment;
     Holder {

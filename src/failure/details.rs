@@ -186,7 +186,7 @@ pub(super) fn refusal(
             if_name: Some(name),
             passed_over,
         } => format!(
-            "master is {name:?}, where no pool has {family} addresses; the pools are {}: correct master in {configuration}",
+            "master is {name:?}, and no pool on it has {family} addresses; the pools are {}: correct master in {configuration}",
             join_first(passed_over)
         ),
         Refusal::NoPools {
@@ -228,7 +228,7 @@ pub(super) fn refusal(
             format!("{who}; `{program} show {address}` shows its history{about_key}")
         }
         Refusal::AddressInCooldown { address, .. } => format!(
-            "the teardown of its last pod may not be complete: try again then, request another address, or set ipam.cooldown to 0; `{program} show` with the address says when it was released{}",
+            "the teardown of its last pod may not be complete: retry later, request another address, or set ipam.cooldown to 0; `{program} show` with the address says when it was released{}",
             about_key(&address.to_string())
         ),
         Refusal::AddressExcluded { address } => format!(

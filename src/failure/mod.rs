@@ -141,7 +141,7 @@ impl Failure {
                 };
                 let details = format!(
                     "{path} must be readable and its folder writable, with room for a new copy; {changed}{}",
-                    audience.check_hint("looks at both")
+                    audience.check_hint("examines both")
                 );
                 (Code::Io, format!("{stage}: {error}"), details)
             }

@@ -55,7 +55,7 @@ pub fn source_remedy(source: &Source, error: &SourceError, is_root: bool) -> Rem
             vec![format!("sudo ls -l {}", path.display())],
         ),
         (_, SourceError::Links(_)) => (
-            "look at the interfaces of this node:",
+            "list the interfaces of this node:",
             vec!["ip link".to_owned()],
         ),
         _ => ("no action needed: the next ADD asks again", vec![]),
@@ -89,7 +89,7 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
     ];
     match error {
         FetchError::Status(401 | 403) => (
-            "the route is right, as something answers, but it refuses the request: it answers only requests of root on the node itself; where this is root, a proxy or a rule of the cloud stands in between; look at the answer:",
+            "the route is right, but the request is refused: the wire server answers only root on the node itself; if this is root, a proxy or a rule of the cloud refuses it; inspect the answer:",
             show_answer,
         ),
         FetchError::Status(300..=399) => (
@@ -97,11 +97,11 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
             show_answer,
         ),
         FetchError::Status(429 | 500..) => (
-            "the route is right, but the server is in trouble; the next ADD asks again; where it lasts, Azure's side is broken: redeploy the node",
+            "the route is right, but the server is in trouble; the next ADD asks again; if it lasts, Azure's side is broken: redeploy the node",
             show_answer,
         ),
         FetchError::Status(_) => (
-            "the route is right, but what answers does not know this request: is ipam.queryUrl or AZURE_VNET_IPAM_QUERY_URL set to another server? Look at the answer:",
+            "the route is right, but the server that answers does not know this request: is ipam.queryUrl or AZURE_VNET_IPAM_QUERY_URL set to another server? Inspect the answer:",
             show_answer,
         ),
         FetchError::TimedOut(_) => (
@@ -109,7 +109,7 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
             [show_path_of_packets, vec![show_neighbours]].concat(),
         ),
         FetchError::SlowAnswer(_) => (
-            "the route is right, and the answer comes too slowly: packets get lost on the way, or the server is in trouble; the next ADD asks again; where it lasts, look how fast the answer comes:",
+            "the route is right, and the answer comes too slowly: packets get lost on the way, or the server is in trouble; the next ADD asks again; if it lasts, measure how fast the answer comes:",
             show_answer,
         ),
         FetchError::Refused => (
@@ -120,7 +120,7 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
             "no route leads there, or a rule forbids it. The first command shows the links that are up: if the one that leads out of the node is missing, switch it on (`ip link set dev LINK up`). The second shows the rules: remove one with prohibit, blackhole or unreachable (`ip rule del`). The third shows the routes: there must be a default route, and no other that blocks this address:",
             show_routes,
         ),
-        FetchError::Transport(_) => ("look at what answers:", show_answer),
+        FetchError::Transport(_) => ("inspect what answers:", show_answer),
     }
 }
 
@@ -150,17 +150,17 @@ fn with_whole_url(command: String, url: &ServerUrl) -> String {
 fn answer_remedy(error: &AnswerError) -> &'static str {
     match error {
         AnswerError::Cut => {
-            "the answer ends too early; the next ADD asks again; where it lasts, look at the answer:"
+            "the answer ends too early; the next ADD asks again; if it lasts, inspect the answer:"
         }
         AnswerError::Empty => {
-            "Azure knows no network interface of this node: look at the virtual machine in Azure; right after a start this ends by itself"
+            "Azure knows no network interface of this node: check the virtual machine in Azure; right after its start, wait a few minutes"
         }
         AnswerError::Root(_) | AnswerError::Xml(_) | AnswerError::NotXml(_) => {
-            "the route is right, but something other than the wire server answers, like a proxy or a login page; look at the answer:"
+            "the route is right, but something other than the wire server answers, like a proxy or a login page; inspect the answer:"
         }
-        AnswerError::Declaration(_) | AnswerError::Flag(_) => "the answer is damaged; look at it:",
+        AnswerError::Declaration(_) | AnswerError::Flag(_) => "the answer is damaged; inspect it:",
         AnswerError::TooMany(..) => {
-            "an interface of Azure has at most 256 addresses, so something else may answer; look at the answer:"
+            "an interface of Azure has at most 256 addresses, so something else may answer; inspect the answer:"
         }
     }
 }

@@ -59,7 +59,7 @@ fn addresses(netlink: &Netlink) -> io::Result<Vec<HostAddress>> {
     netlink.dump(netlink::GET_ADDRESS, &all_families, parse_address)
 }
 
-/// Returns whether the network namespace of a holder, which released an address `ago`, still has it, or cannot be looked at. Returns
+/// Returns whether the network namespace of a holder, which released an address `ago`, still has it, or cannot be examined. Returns
 /// false where nothing or another namespace is at its path, and for the host's own namespace.
 pub fn namespace_has(paths: &Paths, last: &NetNs, address: IpAddr, ago: Duration) -> bool {
     let id = match namespace_id(paths, &last.path) {
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_cannot_be_looked_at_may_have_the_address() {
+    fn a_namespace_that_cannot_be_examined_may_have_the_address() {
         let paths = Paths::new(None, "azure-vnet-ipam");
         let own = namespace_id(&paths, "/proc/self/ns/net").unwrap();
         let file = namespace_id(&paths, "/dev/null").unwrap();

@@ -87,7 +87,7 @@ impl RotatingFile {
     }
 }
 
-/// Whether the last line of a file of this length has no end, as in a damaged file. A text behind it could not be read.
+/// Whether the last line of a file of this length has no end, as in a damaged file. A text after it could not be read.
 fn ends_within_line(file: &File, length: u64) -> bool {
     let mut last = [b'\n'];
     // A file that was rotated since then is shorter, and nothing is read.
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn text_behind_a_torn_line_begins_a_new_one() {
+    fn text_after_a_torn_line_begins_a_new_one() {
         let folder = folder("torn");
         let path = folder.join("x.log");
         fs::write(&path, "torn").unwrap();

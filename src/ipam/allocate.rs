@@ -1,4 +1,4 @@
-//! Allocates an address for an attachment (contract sections 10 and 11, differences D4, D5, D8, D9, D11, D14).
+//! Allocates an address for an attachment (contract sections 10 and 11, differences D4, D5, D8, D9, D11, D14, D21).
 
 use std::mem;
 

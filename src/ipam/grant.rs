@@ -95,7 +95,7 @@ pub enum Refusal {
         in_use_by: InUseBy,
     },
     /// The requested address is in its cooldown.
-    #[error("{}: Address {address} was released a moment ago, and is in cooldown for {} s more", ADDRESS_STAGE, left.as_millis().div_ceil(1000))]
+    #[error("{}: Address {address} is in cooldown; retry in {} s", ADDRESS_STAGE, left.as_millis().div_ceil(1000))]
     AddressInCooldown {
         /// The address.
         address: IpAddr,

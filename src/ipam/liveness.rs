@@ -76,7 +76,7 @@ pub enum Reason {
     Young(Duration),
     /// No earlier scan found it without evidence, or the first one that did was less than [`AGAIN`] ago.
     #[error("it needs a second check at least {} s later", AGAIN.as_secs())]
-    FirstLook,
+    NeedsSecondCheck,
     /// There is no evidence for it.
     #[error("no sign of life; held for {}", format_age(*.0))]
     NoEvidence(Duration),
@@ -111,7 +111,7 @@ impl EvidenceIndex<'_> {
             true if seen_before || age >= OLD => {
                 judgement(Verdict::Dead, vec![Reason::NoEvidence(age)])
             }
-            true => judgement(Verdict::Suspect, vec![Reason::FirstLook]),
+            true => judgement(Verdict::Suspect, vec![Reason::NeedsSecondCheck]),
         }
     }
 

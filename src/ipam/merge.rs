@@ -1,4 +1,4 @@
-//! The listing of a source for this node, and how it is merged into the address space `local` (contract section 9, differences D6 and D9).
+//! The listing of a source for this node, and how it is merged into the address space `local` (contract section 9, differences D6, D9 and D21).
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -102,7 +102,7 @@ impl Ipam {
         space.pools.get_mut(pool)?.record_mut(&key)
     }
 
-    /// Returns the addresses that are in use. Each has one holder, however many pools list it (difference D9).
+    /// Returns the addresses that are in use. Each has one holder, however many pools list it (difference D21).
     pub(super) fn held_addresses(&self) -> BTreeSet<IpAddr> {
         self.pools()
             .flat_map(|(_, _, pool)| pool.held_addresses())

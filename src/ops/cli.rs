@@ -30,7 +30,7 @@ pub struct Cli {
 /// A command of an operator.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show the pools and who holds what, or all about one holder
+    /// Show the pools and their holders, or all about one of them
     #[command(after_help = help::SHOW)]
     Show(ShowArgs),
     /// Show the last operations
@@ -150,13 +150,13 @@ pub struct EventsArgs {
 /// The arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Also print what is as it should be, and every detail
+    /// Also print what is in order, and every detail
     #[arg(long)]
     pub all: bool,
-    /// Only findings as bad as error, warning or note
+    /// Only findings of LEVEL or worse (error, warning, note)
     #[arg(long, value_name = "LEVEL", hide_possible_values = true)]
     pub severity: Option<Severity>,
-    /// Print nothing; the exit status tells
+    /// Print nothing; only set the exit status
     #[arg(long, conflicts_with = "all")]
     pub quiet: bool,
     #[command(flatten)]
@@ -239,7 +239,7 @@ pub struct UninstallArgs {
     /// azure-vnet-ipam or azure-vnet-ipamv6 [default: both]
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     pub name: Option<PluginName>,
-    /// Remove it, or replace a broken file, all the same
+    /// Remove it without an original, or replace a broken file
     #[arg(long)]
     pub force: bool,
     #[command(flatten)]
@@ -281,7 +281,7 @@ pub struct NodeLoopArgs {
     pub check_interval: u64,
     #[command(flatten)]
     pub folder: FolderArgs,
-    /// Watched plugins, as A,B [default: its own]
+    /// Plugins to watch, as A,B [default: its own]
     #[arg(
         long,
         value_name = "NAMES",
@@ -289,13 +289,13 @@ pub struct NodeLoopArgs {
         hide_possible_values = true
     )]
     pub names: Vec<PluginName>,
-    /// Install again what was replaced
+    /// Install the plugin again if it was replaced
     #[arg(long)]
     pub reinstall: bool,
-    /// Free what dead holders have, before each check
+    /// Free the addresses of dead holders
     #[arg(long)]
     pub reclaim: bool,
-    /// Only tell whether a loop writes FILE
+    /// Only check whether a loop writes FILE
     #[arg(long)]
     pub is_alive: bool,
 }

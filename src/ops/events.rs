@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_gives_way_before_the_pod() {
+    fn the_address_is_cut_before_the_pod() {
         let screen = Screen {
             width: Some(80),
             colours: false,

@@ -42,7 +42,7 @@ pub enum Severity {
     Error,
     /// It works, but somebody should act.
     Warning,
-    /// Nobody needs to act: it is harmless, or heals by itself.
+    /// No action is needed: it is harmless, or the next ADD repairs it.
     Note,
     /// It is as it should be.
     #[value(skip)]

@@ -244,7 +244,7 @@ pub fn describe_too_short(typed: &str) -> String {
     )
 }
 
-/// The error of a text that stands for several candidates, of which `what` tells how, such as "containers begin with it".
+/// The error of a text that matches several candidates. `what` says how they match, such as "containers begin with it".
 pub fn ambiguous(typed: &str, what: &str, candidates: &[String]) -> CommandError {
     CommandError(format!(
         "{typed:?} is ambiguous: {} {what}; type more characters of one of these:\n  {}",
@@ -369,7 +369,7 @@ mod tests {
     const KNOWN: [&str; 5] = ["3f2a91c04d7e", "3f2a91ff0000", "abcdef", "abcdef01", ""];
 
     #[test]
-    fn prefix_of_four_characters_stands_for_the_only_container_that_has_it() {
+    fn prefix_of_four_characters_names_the_only_container_that_has_it() {
         for (typed, expected) in [
             ("3f2a91c0", ContainerMatch::One("3f2a91c04d7e".into())),
             ("3f2a91c04d7e", ContainerMatch::One("3f2a91c04d7e".into())),

@@ -23,7 +23,7 @@ pub fn complete(text: &str, name: &str) -> String {
 }
 
 /// What the program is.
-pub const PROGRAM: &str = r"{name} assigns IP addresses to the pods of an Azure node. It is a CNI
+pub const PROGRAM: &str = r"{name} allocates the IP addresses of pods on an Azure node. It is a CNI
 IPAM plugin: a container runtime runs it, through a main plugin, with
 CNI_COMMAND (ADD, DEL, CHECK, GC, STATUS or VERSION) and the other CNI variables
 in the environment and the network configuration on stdin.
@@ -39,11 +39,14 @@ the state. `{name} COMMAND --help` describes a command in detail.
 pub const REFERENCE: &str = r"
 Environment:
   AZURE_VNET_IPAM_ROOT=DIR
-      look up every file below DIR, for experiments
+      find every file below DIR, except those of file: URLs; for
+      experiments
   AZURE_VNET_IPAM_QUERY_URL=URL
-      query URL (http: or file:) instead of the wire server
+      query URL (http: or file:) instead of ipam.queryUrl or the wire
+      server
   AZURE_VNET_IPAM_KUBECONFIG=FILE
-      reach the Kubernetes API with FILE, not the kubelet's kubeconfig
+      reach the Kubernetes API with FILE instead of ipam.kubeconfig or
+      the kubelet's kubeconfig
   NO_COLOR
       if set and not empty: no colours
   COLUMNS
@@ -79,11 +82,11 @@ Exit status:
 /// `show`.
 pub const SHOW: &str = r"Without SUBJECT, or with a subnet: shows each pool with its interface, its
 gateway, and how many of its addresses are held, leaked, in cooldown after their
-release, on the host, excluded and free; the percentage is that of the held
-ones. Then lists every holder: address, pod, container, network, interface and
-age. Where all holders have the same network and interface, these are in the
-heading instead. Several pools have their totals at the end: what is in two
-pools counts once.
+release, on the host, excluded and free. The percentage counts the held ones.
+Then lists every holder: address, pod, container, network, interface and age.
+If all holders have the same network and interface, the heading has these
+instead. Several pools have totals at the end, which count an address in two
+pools once.
 
 With an address, a container ID or its first characters, or a pod as
 namespace/name, name, or a part of these: prints what the state records, what
@@ -97,9 +100,9 @@ In the bar, # is held, ! is leaked, ~ in cooldown, x excluded or on the host,
 and . free. An age that begins with > belongs to a record that the original
 plugin wrote. Such a record is at least that old.
 
---pod lists only the pods of this NAME, with or without namespace; if there is
-none, those whose namespace/name contains it. --sort age lists the oldest first.
-Only a terminal cuts long names, and not with -o wide.
+--pod lists only the pods with this NAME, with or without namespace. If there
+are none, it lists those whose namespace/name contains NAME. --sort age lists
+the oldest first. Long names are cut on a terminal, but not with -o wide.
 
 Takes no lock, changes nothing and queries no source.
 
@@ -132,8 +135,8 @@ and the pod. Times are local, but those in JSON are UTC.
 
 --since takes a duration before now, such as 90s, 15m, 2h30m or 1d, or a time:
 21:00 for today, '2026-11-20 21:00', or 2026-11-20T21:00:00Z. --pod takes a
-pod's name or a part of it, as that of `show` does, and also shows the
-operations that took an address from such a pod. --tail applies last.
+pod's name or a part of it, as in `show`. It also shows the operations that
+freed an address of such a pod. --tail applies last.
 
 Takes no lock and changes nothing.
 
@@ -150,32 +153,32 @@ Examples:
 
 /// `check`.
 pub const CHECK: &str = r"Compares the state with every network namespace of the node, the routes of the
-host, the records of the runtime and of azure-vnet, and the source; examines the
+host, the records of the runtime and of azure-vnet, and the source. Examines the
 disk, the lock, the log, the settings file, the conflists in /etc/cni/net.d, the
 executables that they name, and conflists of other plugins with our subnets.
 Prints each problem with its evidence, a remedy and commands, in the order in
-which they must run. Also decides, without changing anything, whether an ADD
-would succeed now, for each network configuration that names the plugin.
+which they must run. Also says whether an ADD would succeed now, for each
+network configuration that names the plugin.
 
 With --all, also prints what was examined and found in order, and leaves nothing
 out of long lists. With --severity, only findings that are at least as bad are
-printed and count for the exit status. With --quiet, only the exit status tells.
---dir names the folder of the plugins, if the runtime does not use /opt/cni/bin.
+printed and count for the exit status. With --quiet, prints nothing and only
+sets the exit status. --dir names the folder of the plugins, if the runtime does
+not use /opt/cni/bin.
 
 To see whether a new state could be saved, creates, renames and removes an empty
-file beside the state. Takes no lock, and changes
-nothing else.
+file beside the state. Takes no lock, and changes nothing else.
 
 Examples:
   # find problems
   {name} check
   # what was examined, too
   sudo {name} check --all
-  # for cron: only what keeps pods from starting
+  # for cron: only errors
   sudo {name} check --quiet --severity error || echo 'run check'
   # for a monitoring agent
   {name} check --json >/tmp/findings.json \
-      || echo 'look at the findings'
+      || echo 'see the findings'
 
 Exit status:
   0  nothing is wrong, or there are only notes
@@ -186,12 +189,13 @@ Exit status:
 /// `reclaim`.
 pub const RECLAIM: &str = r"Judges every holder by the rules that an ADD applies to an exhausted pool. A
 holder is dead if its record is older than 15 minutes and the node shows no sign
-of it. That must be found twice, at least 60 seconds apart, unless the record is
-older than an hour.
+of it. Two checks must find that, at least 60 seconds apart, unless the record
+is older than an hour. For a sandbox that the runtime has replaced, one check is
+enough at any age.
 
 Without --yes, only prints what would be freed and why. With --yes, takes the
-lock, frees the dead holders, and marks those that look dead for the first time.
-Holders that change meanwhile are left alone. Freed addresses have a cooldown,
+lock, frees the dead holders, and marks those that need a second check. Holders
+that change during the command are left alone. Freed addresses have a cooldown,
 as released ones have. With --pod, only the holders of this pod are judged. POD
 is the whole name, with or without namespace.
 
@@ -205,10 +209,10 @@ Examples:
 ";
 
 /// `release`.
-pub const RELEASE: &str = r"Releases ADDRESS if ID names its holder. Refuses if the node shows any sign of
-the holder, or if not everything could be examined, unless --force is given. A
-pod that gets an address still in use breaks, and so does the other one. The log
-and the events record who released the address, and from which terminal.
+pub const RELEASE: &str = r"Releases ADDRESS if ID names its holder. Without --force, refuses if the node
+shows any sign of the holder, or if not everything could be examined. If a pod
+gets an address that is still in use, both pods break. The log and the events
+record who released the address, and from which terminal.
 
 ID is the container ID or at least its first 4 characters, if no other holder
 has them, or `unknown` for a record without a holder. `show` and `check` print
@@ -243,9 +247,9 @@ Examples:
 
 /// `metrics`.
 pub const METRICS: &str = r"Prints the pools, their usage, the age of the source's answer, and the counts
-and durations of operations in the Prometheus text format. With --output FILE,
-serves the textfile collector of the node exporter, which reads files that end
-in .prom. FILE is replaced atomically.
+and durations of operations in the Prometheus text format. --output FILE is for
+the textfile collector of the node exporter, which reads files that end in
+.prom. FILE is replaced atomically.
 
 Takes no lock and queries no source.
 
@@ -259,30 +263,30 @@ Examples:
 
 /// `node-loop`.
 pub const NODE_LOOP: &str = r"Runs on every node of a cluster until it is stopped, as the container of a
-DaemonSet or as a service. Allocation does not depend on it: it serves nobody,
-allocates nothing, and may be stopped at any time.
+DaemonSet or as a service. Allocation does not depend on it, so it may be
+stopped at any time.
 
 In every round, writes the metrics to FILE for the textfile collector of the
 node exporter, and compares the installed plugin with this executable, as
 `install --verify` does. After every --check-interval, runs `check` and adds its
 result to the metrics. Intervals are between 1 second and a day.
 
-Of --names, a plugin that the node does not use is left out.
+Leaves out each plugin of --names that the node does not use.
 
-With --is-alive, only tells whether a loop has written FILE within the last ten
-intervals. Give it the --output and the --interval of that loop.
+With --is-alive, only checks whether a loop has written FILE within the last ten
+intervals. Repeat the --output and the --interval of that loop.
 
-With --reinstall, runs `install` where the plugin was replaced. A file that
+With --reinstall, runs `install` if the plugin was replaced. A file that
 `install` would replace only with --force stays.
 
 With --reclaim, does what `reclaim --yes` does before each check. Without it,
 dead holders keep their addresses until an ADD finds the pool exhausted.
 
-A step that fails is reported on stderr, once until it changes, and is tried
-again in the next round. SIGTERM and SIGINT end the loop at once.
+A step that fails is tried again in the next round. Its error is reported on
+stderr once, until it changes. SIGTERM and SIGINT end the loop at once.
 
 Examples:
-  # as the DaemonSet runs it
+  # with the default intervals, as in the DaemonSet
   {name} node-loop \
       --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
   # is it alive?
@@ -300,11 +304,10 @@ pub const INSTALL: &str = r"Puts the running executable in the place of the plug
 running and no restart. The new file is tried first: if it cannot run in DIR,
 nothing is replaced.
 
-Another plugin that stands there is kept beside it as NAME.orig, in place of an
-older one. So NAME.orig is the newest working plugin. What does not answer
-VERSION as a CNI plugin does is never kept, and is replaced only with --force.
-Executables of this program are not kept either. A symbolic link is replaced
-itself, not what it leads to.
+Another plugin at that place is kept beside it as NAME.orig, which replaces an
+older NAME.orig. A file that does not answer VERSION as a CNI plugin does is
+replaced only with --force, and is not kept. Executables of this program are not
+kept either. A symbolic link is replaced, not the file that it leads to.
 
 With --verify, only compares the installed file with this executable, and says
 what is there instead.
@@ -324,15 +327,15 @@ Exit status:
 ";
 
 /// `uninstall`.
-pub const UNINSTALL: &str = r"Brings the original back in one step, with pods running: NAME.orig. Does this
-for both names, unless --name names one.
+pub const UNINSTALL: &str = r"Brings the original back from NAME.orig in one step, with pods running. Does
+this for both names, unless --name names one.
 
-Refuses where no original is kept that answers VERSION as a CNI plugin does, as
-pods whose configuration names the plugin would not start. With --force, removes
-the plugin then. Refuses, too, to replace a file of another program that does
-not answer, unless --force is given.
+Refuses if no kept original answers VERSION as a CNI plugin does, because pods
+whose configuration names the plugin would not start. With --force, removes the
+plugin then. Without --force, also refuses to replace a file of another program
+that does not answer.
 
-State, log and settings stay, so that the original goes on with them.
+State, log and settings stay for the original.
 
 Examples:
   # the way back
@@ -340,14 +343,14 @@ Examples:
 
 Exit status:
   0  the original is back, or this program was not installed
-  1  refused, or only one of both names could be done
+  1  refused, or done for only one of the two names
   2  the command failed: stderr says why
 ";
 
 /// `version`.
-pub const VERSION: &str = r"Prints the version, the commit and the target that the executable was built from
-and for, and its features: tls, which the source ipv6NodeIpam needs. The commit
-of a build without a repository is unknown.
+pub const VERSION: &str = r"Prints the version, the commit that the executable was built from, its target
+and its features. The source ipv6NodeIpam needs the feature tls. A build without
+a repository has the commit `unknown`.
 
 Examples:
   # which build is this?

@@ -249,11 +249,11 @@ impl Installation {
             }
             Some(_) if is_ours && force => {
                 fs::remove_file(&self.path).map_err(self.failed("remove the file"))?;
-                format!("{path} is removed; nothing stands there now.")
+                format!("{path} is removed; no plugin is installed there now.")
             }
             Some(why) if is_ours => {
                 return Ok(self.refused(&format!(
-                    "{why}, so that nothing would stand there, and no pod would start whose configuration names it; if no configuration does any more, add --force"
+                    "{why}, so pods whose configuration names the plugin would not start; if no configuration names it any more, add --force"
                 )));
             }
             Some(why) => return Ok(self.refused(&format!("{why}, so that it cannot come back"))),
@@ -287,7 +287,7 @@ impl Installation {
         match lock_folder(&self.folder, WAIT).map_err(self.failed("open the folder"))? {
             LockOutcome::Held(folder) => Ok(folder),
             LockOutcome::TimedOut => Err(CommandError(format!(
-                "another install or uninstall works in {folder}; `fuser -v {folder}` names it, try again when it has ended"
+                "another install or uninstall is running in {folder} (`fuser -v {folder}` shows it); try again when it has ended"
             ))),
         }
     }
@@ -361,7 +361,7 @@ fn note(node: &Node, what: &str) {
     log::flush(&node.paths().log());
 }
 
-/// Every executable of this program has this mark, with the version behind it.
+/// Every executable of this program has this mark, followed by the version.
 #[repr(C)]
 struct Mark {
     magic: [u8; 16],
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_is_found_wherever_it_stands() {
+    fn mark_is_found_at_any_position() {
         let folder = Folder::new("mark");
         let executable = |before: usize, mark: &[u8], after: usize| {
             [

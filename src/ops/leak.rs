@@ -49,14 +49,14 @@ fn own_namespace_is_gone(held: &Held, Evidence { kernel, .. }: &Evidence) -> boo
     is_gone && kernel.incomplete.is_none()
 }
 
-/// What could not be read, so that nobody knows whether the holder leaked its address.
+/// What could not be read, so that it is not known whether the holder leaked its address.
 pub fn find_obstacle(judgement: &Judgement) -> Option<&Reason> {
     let is_obstacle =
         |reason: &&Reason| matches!(reason, Reason::Incomplete(_) | Reason::Unreadable(..));
     judgement.reasons.iter().find(is_obstacle)
 }
 
-/// Whether the holder leaked its address; `None` where nobody knows.
+/// Whether the holder leaked its address; `None` where that is not known.
 pub fn is_leaked(
     held: &Held,
     judgement: &Judgement,

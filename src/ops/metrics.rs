@@ -87,7 +87,7 @@ impl NodeMetrics<'_> {
         if let Some(matches) = self.executable_matches {
             page.value(
                 "executable_matches",
-                "1 if the installed plugin is the executable that watches it; 0 if it is another one, or missing.",
+                "1 if the installed plugin is the executable of node-loop; 0 if it is another one, or missing.",
                 &u8::from(matches),
             );
         }

@@ -191,7 +191,7 @@ fn print_progress(progress: &Progress, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let (namespaces, cached) = progress.counts();
         stdio::eprint(&format!(
-            "\rlooking at the node: {namespaces} network namespaces, {cached} cached results"
+            "\rscanning the node: {namespaces} network namespaces, {cached} cached results"
         ));
         has_printed = true;
         thread::park_timeout(INTERVAL);

@@ -239,7 +239,7 @@ impl Plugin {
     /// # Errors
     /// As an ADD.
     pub fn parse_call(&self, defaults: &Defaults) -> Result<Call, CallError> {
-        let nobody = Environment {
+        let environment = Environment {
             command: "ADD".to_owned(),
             container_id: "azure-vnet-ipam-trial".to_owned(),
             netns: "/nonexistent".to_owned(),
@@ -249,7 +249,7 @@ impl Plugin {
         let stdin = serde_json::to_vec(&self.netconf).unwrap_or_default();
         let raw_config = RawNetworkConfig::read(&stdin)?;
         Call::parse(
-            &nobody,
+            &environment,
             &raw_config,
             defaults,
             self.ipam_kind().unwrap_or(NAME),

@@ -21,7 +21,7 @@ use crate::host::{Paths, boot_now, exit_on_termination_signals, sleep_until, wal
 use crate::ipam::Moment;
 use crate::stdio;
 
-/// Runs rounds until a signal ends the process, or tells whether another loop does.
+/// Runs rounds until a signal ends the process, or reports whether another loop does.
 ///
 /// # Errors
 /// The file of the other loop cannot be read.

@@ -22,7 +22,7 @@ use crate::state::StoreError;
 /// How a command prints its report. Every command that has a report takes the same two options.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct OutputFormat {
-    /// Print JSON, whose shape is stable, instead of text
+    /// Print JSON instead of text
     #[arg(long, overrides_with = "format")]
     json: bool,
     /// Print the report as text, wide or json

@@ -1,4 +1,4 @@
-//! Asks an executable for VERSION, which tells whether it works as a CNI plugin on this node.
+//! Asks an executable for VERSION, which shows whether it works as a CNI plugin on this node.
 
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;

@@ -81,7 +81,7 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     if let Some(until) = state.ipam().quarantine {
         let seconds = until.since(boot_now()).as_millis().div_ceil(1000);
         return Err(CommandError(format!(
-            "the state is being rebuilt, and nothing is freed for {seconds} s more, as any address may be that of a pod which is just being started"
+            "the state is being rebuilt; nothing is freed for {seconds} s more, because any address may belong to a pod that is starting"
         )));
     }
     let is_young = |(_, _, record, held): &(&str, &str, &Record, &Held)| {
@@ -225,7 +225,7 @@ impl ReclaimReport {
         }
     }
 
-    /// Prints the report as text. `command` does what a dry run tells.
+    /// Prints the report as text. `command` frees what a dry run lists.
     pub fn print(&self, screen: &Screen, command: &str) -> String {
         let mut text = String::new();
         let count = self.freed.len() + self.freed_of_another_boot.len();
@@ -260,13 +260,13 @@ impl ReclaimReport {
             (false, 0, None) | (true, _, None) => return text,
             (false, _, None) => format!("Nothing was changed; `{command}` frees them."),
             (false, 0, Some(_)) => format!(
-                "Nothing was changed. Holders that only look dead need two runs of `{command}`, at least {again} s apart."
+                "Nothing was changed. Two runs of `{command}`, at least {again} s apart, free the holders that need a second check."
             ),
             (false, _, Some(_)) => format!(
-                "Nothing was changed; `{command}` frees them. Holders that only look dead need two runs of it, at least {again} s apart."
+                "Nothing was changed; `{command}` frees them. Two runs of it, at least {again} s apart, free the holders that need a second check."
             ),
             (true, _, Some(left)) => format!(
-                "Holders that only look dead need another run of `{command}`, in {left} s or later."
+                "Another run of `{command}` in {left} s or later frees the holders that need a second check."
             ),
         };
         text + &screen.paragraph("", 0, &next)
@@ -318,7 +318,7 @@ mod tests {
             Action::FreedAfterReboot(vec!["10.224.0.9".parse().unwrap()]),
             Action::Judged(vec![
                 judged("10.224.0.5", Verdict::Dead, gone),
-                judged("10.224.0.6", Verdict::Suspect, Reason::FirstLook),
+                judged("10.224.0.6", Verdict::Suspect, Reason::NeedsSecondCheck),
                 judged("10.224.0.7", Verdict::Alive, Reason::HostRoute),
             ]),
         ];

@@ -210,7 +210,7 @@ pub fn pluralize(count: usize, one: &str, many: &str) -> String {
     }
 }
 
-/// The first few of the items, and behind them a text that names the number of the others, if there are others.
+/// The first few of the items. If there are others, a text with their number follows.
 pub fn first_few(
     items: impl IntoIterator<Item = String>,
     most: usize,
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_elastic_column_gives_way() {
+    fn the_elastic_column_is_cut_first() {
         let pod = "kube-system/coredns-7db6d8ff4d-x2x5z";
         let rows = [["ADDRESS", "POD", "SINCE"], ["10.224.0.5", pod, "3h12m"]];
         let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();

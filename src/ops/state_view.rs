@@ -94,7 +94,7 @@ impl StateView {
     }
 
     /// The addresses, with a mark at those that the host has now. The state has the marks of the last ADD.
-    /// `is_routed` tells whether the kernel uses a route to an address.
+    /// `is_routed` says whether the kernel uses a route to an address.
     pub fn present_ipam(
         &self,
         node: &Node,
@@ -223,7 +223,7 @@ impl StateReport {
                 Ok,
                 ":",
                 say(
-                    "it is of before the last start of the node; the next ADD frees what the node \
+                    "it is from before the last start of the node; the next ADD frees what the node \
                      does not show",
                 ),
                 "",
@@ -368,7 +368,7 @@ mod tests {
                 report(Condition::NewBoot, nothing),
                 "doubtful",
                 Some(Ok),
-                "/s: it is of before",
+                "/s: it is from before",
             ),
             (
                 report(Condition::Reconcile, key),

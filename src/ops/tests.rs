@@ -187,7 +187,7 @@ fn troubled() -> (Ipam, Evidence) {
     suspect.suspect = Some(ago(20));
     held_mut(&mut ipam, 6).since = ago(300);
     evidence.routes = Routes::Read([address(7), address(41)].into());
-    // Of 8 nobody knows the holder, and 9 was written by the original.
+    // The holder of 8 is not known, and the original wrote 9.
     *held_mut(&mut ipam, 8).holder = Holder::default();
     *held_mut(&mut ipam, 9).holder = Holder::from_container_id(&container(9));
     held_mut(&mut ipam, 10).unlisted = Some(ago(3_900));

@@ -14,7 +14,7 @@ pub const TARGET: &str = env!("AZURE_VNET_IPAM_BUILD_TARGET");
 /// The features of the package that it was built with.
 pub const FEATURES: &[&str] = if cfg!(feature = "tls") { &["tls"] } else { &[] };
 
-/// The version, with what tells builds of one version apart, as `--version` prints it behind the name.
+/// The version and the build, as `--version` prints them after the name.
 pub const LINE: &str = env!("AZURE_VNET_IPAM_BUILD_LINE");
 
 /// The report of `version`.

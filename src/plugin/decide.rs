@@ -226,9 +226,9 @@ fn prove_fresh(state: &mut State, wanted: &Wanted, scan: &Scan) {
         .into_iter()
         .find(|(_, list)| matches!(list, EvidenceList::Unreadable(_)));
     let why = if in_use.iter().any(is_wanted_family) {
-        Some("it is not there, though pods have addresses of its pools".to_owned())
+        Some("it is missing, though pods have addresses of its pools".to_owned())
     } else {
-        unreadable.map(|(name, _)| format!("it is not there, and {name} cannot be read"))
+        unreadable.map(|(name, _)| format!("it is missing, and {name} cannot be read"))
     };
     match (&mut state.condition, why) {
         (Condition::Lost(loss), Some(why)) => {

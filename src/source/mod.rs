@@ -55,10 +55,10 @@ pub enum SourceError {
     #[error("cannot list the network interfaces of this host: {}", io_reason(.0))]
     Links(std::io::Error),
     /// The query of another call failed after this call started.
-    #[error("another call asked a moment ago, and got no usable answer")]
+    #[error("a query by another call has just failed")]
     FailedByPeer,
     /// Other calls had the turn to query until the timeout.
-    #[error("other calls were asking it all the time")]
+    #[error("timed out waiting for the queries of other calls")]
     Busy,
     /// The answer would remove all pools. It is accepted only after such answers have come for a
     /// while.

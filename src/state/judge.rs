@@ -128,7 +128,7 @@ impl Judge<'_> {
                 (found, loss(why))
             }
             (found, None) => {
-                let mut loss = loss("it is not there");
+                let mut loss = loss("it is missing");
                 loss.may_be_fresh = has_no_backup && *self.lock != LockText::Other;
                 (found, loss)
             }
@@ -170,13 +170,13 @@ impl Judge<'_> {
                     .then_some("it is a copy from before this version")
             }
             Origin::Foreign | Origin::Unreadable(_) | Origin::Older(None) => {
-                (is_beside_others || is_backup_corrupt).then_some("another program began it anew")
+                (is_beside_others || is_backup_corrupt).then_some("another program recreated it")
             }
             Origin::Ours(save) if self.may_be_of_an_earlier_boot(save) => {
-                is_beside_others.then_some("it may be a copy of an earlier boot")
+                is_beside_others.then_some("it may be a copy from an earlier boot")
             }
             Origin::Ours(_) if !self.is_of_this_boot(found) => {
-                is_beside_others.then_some("it is a copy of an earlier boot")
+                is_beside_others.then_some("it is a copy from an earlier boot")
             }
             Origin::Ours(save) if Some(save.number) < record => {
                 Some("it is older than the last address that was allocated")

@@ -74,7 +74,7 @@ const REFUSED: &[&str] = &[
     "ADD c2 CNI_ARGS=IP=;IP=zzz | => 7 invalid requested address \"zzz\" in CNI_ARGS IP: it is not an address",
     "ADD c2 CNI_ARGS=IP=10.224.0.6;IP=10.224.0.7 | => 7 invalid requested address \"10.224.0.7\" in CNI_ARGS IP: another",
     r#"{"name":"a","runtimeConfig":{"ips":["10.224.0.6","10.224.0.6/16"]}} => 7 invalid requested address "10.224.0.6/16" in runtimeConfig.ips: it is there twice"#,
-    r#"{"name":"a","runtimeConfig":{"ips":["10.224.0.6","10.224.0.8"]}} => 7 invalid requested address "10.224.0.8" in runtimeConfig.ips: another of its family"#,
+    r#"{"name":"a","runtimeConfig":{"ips":["10.224.0.6","10.224.0.8"]}} => 7 invalid requested address "10.224.0.8" in runtimeConfig.ips: another address of its family"#,
     r#"{"name":"a","Args":{"CNI":{"IPS":["zzz"]}},"RuntimeConfig":{"IPs":[]}} => 7 invalid requested address "zzz" in args.cni.ips"#,
     r#"ADD c2 CNI_ARGS=IP=10.224.0.6 | {"name":"a","ipam":{"ipAddress":"10.224.0.8"}} => 7 invalid requested address "10.224.0.6" in CNI_ARGS IP: another"#,
     r#"{"name":"a","runtimeConfig":{"ips":"10.224.0.6"}} => 7 runtimeConfig.ips must be a list of addresses, for example "#,
@@ -85,7 +85,7 @@ const REFUSED: &[&str] = &[
     r#"ADD c2 CNI_ARGS=IP=fd00::5 | {"name":"a","ipam":{"subnet":"10.224.0.0/16"}} => 100 Failed to allocate address: Address not found"#,
     r#"{"name":"a","ipam":{"ipAddress":"10.224.0.5"}} => 100 Failed to allocate address: Address already in use"#,
     r#"ADD c2 CNI_ARGS=IP=10.224.0.6 | {"name":"a","ipam":{"exclude":["10.224.0.0/24"]}} => 100 Failed to allocate address: Address 10.224.0.6 is excluded"#,
-    r#"{"name":"a","ipam":{"ipAddress":"10.224.0.8","cooldown":3600}} => 100 Failed to allocate address: Address 10.224.0.8 was released a moment ago, and is in cooldown for "#,
+    r#"{"name":"a","ipam":{"ipAddress":"10.224.0.8","cooldown":3600}} => 100 Failed to allocate address: Address 10.224.0.8 is in cooldown; retry in "#,
     // CHECK, GC and STATUS.
     r#"CHECK c1 | {"name":"azure","cniVersion":"0.3.1"} => 1 config version does not allow CHECK"#,
     r#"GC c1 | {"name":"azure","cniVersion":"1.0.0"} => 1 config version does not allow GC"#,

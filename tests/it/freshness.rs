@@ -180,7 +180,7 @@ fn stored_pools_serve_while_another_call_queries_the_source() {
 }
 
 #[test]
-fn source_gets_more_time_when_there_are_no_pools_whatever_the_state_looks_like() {
+fn source_gets_more_time_without_pools_whatever_the_state_contains() {
     let answer = xml([5, 6]);
     let reply = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}",

@@ -195,7 +195,7 @@ fn reports_say_what_was_there() {
     says(
         "uninstall --force",
         0,
-        " is removed; nothing stands there now.",
+        " is removed; no plugin is installed there now.",
     );
     let older = working_other_version(&folder.node, "0.1.9 (old)");
     folder.put_executable(V4, &older);

@@ -369,7 +369,7 @@ fn addresses_of_the_host_are_not_allocated() {
     assert_eq!(
         pods.add("three").address(),
         "10.224.0.6",
-        "what the host gives up is given"
+        "an address that the host lost is allocated"
     );
     assert!(
         pods.node
@@ -379,7 +379,7 @@ fn addresses_of_the_host_are_not_allocated() {
     assert_eq!(
         pods.add("one").address(),
         "10.224.0.8",
-        "what is held is not looked at"
+        "a held address is not examined"
     );
 }
 

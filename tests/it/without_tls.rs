@@ -18,7 +18,7 @@ fn kubernetes_source_is_known_but_unavailable() {
     let details = outcome.json()["details"].as_str().unwrap().to_owned();
     let path = node.path("/k");
     let cause = format!(
-        "Kubernetes node, by {}: this executable was built without the feature `tls`, which asking the Kubernetes API needs; install one that was built with it, as the default one is; ",
+        "Kubernetes node, by {}: this executable was built without the feature `tls`, which queries of the Kubernetes API need; install the default build, which has this feature; ",
         path.display()
     );
     assert!(details.contains(&cause), "{details}");

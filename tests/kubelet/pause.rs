@@ -1,4 +1,4 @@
-//! The one program of the image that all pods of the lab run, as sandbox and as container: it sleeps until it is told to stop.
+//! The one program of the image that all pods of the lab run, as sandbox and as container: it sleeps until a signal ends it.
 //!
 //! The first process of a PID namespace gets no signal that it has no handler for, so that every pod would last for its whole grace
 //! period without one.

@@ -38,7 +38,7 @@ pub fn run(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> 
     }
 }
 
-/// Shows it again and again until the process is interrupted, or nobody reads any more.
+/// Shows it again and again until the process is interrupted, or the reader is gone.
 fn watch(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
     const INTERVAL: Duration = Duration::from_secs(2);
     /// The cursor in the first column of the first line, and nothing below it.
@@ -68,7 +68,7 @@ fn show(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
     let subject = args.subject.as_deref();
     if let Some(text) = subject.filter(|text| !is_pool(text, state.ipam())) {
         if args.limits_holders() {
-            let reason = "--pod, --namespace, --leaked and --sort apply to pools: leave them out, or leave out what is to be shown";
+            let reason = "--pod, --namespace, --leaked and --sort apply to pools: leave them out, or leave out SUBJECT";
             return Err(CommandError(reason.to_owned()));
         }
         return subject::run(node, text, args.format, (&state, &evidence));
@@ -107,7 +107,7 @@ fn names_pool(text: &str, subnet: &str) -> bool {
     text.parse() == Ok(net) || named_address(text) == Some(net.addr())
 }
 
-/// Reads the report without a scan of the node, so that nobody knows which holders leaked their address.
+/// Reads the report without a scan of the node, so that it is not known which holders leaked their address.
 ///
 /// # Errors
 /// This user may not read the state.
@@ -151,7 +151,7 @@ pub struct Totals {
     pub count: PoolCount,
     /// The number of addresses that leaked.
     pub leaked: usize,
-    /// The number of held addresses of which nobody knows whether they leaked.
+    /// The number of held addresses that may be leaked or not.
     pub unjudged: usize,
 }
 
@@ -186,7 +186,7 @@ pub struct PoolReport {
     pub count: PoolCount,
     /// The number of addresses that leaked.
     pub leaked: usize,
-    /// The number of held addresses of which nobody knows whether they leaked.
+    /// The number of held addresses that may be leaked or not.
     pub unjudged: usize,
     /// The held addresses, in their order.
     pub holders: Vec<HeldAddress>,
@@ -471,7 +471,7 @@ impl Totals {
     }
 }
 
-/// What tells a holder's pod from others.
+/// What distinguishes a holder's pod from others.
 fn pod_key(held: &HeldAddress) -> String {
     match &held.holder.pod {
         Some(pod) => pod.clone(),

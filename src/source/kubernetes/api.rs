@@ -171,7 +171,7 @@ fn describe_tls(error: &rustls::Error, server: &str) -> NodeError {
             untrusted(format!("expired at {time}"))
         }
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            untrusted("is not of the kubeconfig's certificate-authority".to_owned())
+            untrusted("was not issued by the kubeconfig's certificate-authority".to_owned())
         }
         rustls::Error::InvalidCertificate(e) => NodeError::Untrusted(format!(
             "{server} is not trusted: {}",
@@ -219,7 +219,7 @@ impl NodeObject {
             let kind = bounded(&self.kind);
             let name = bounded(&self.metadata.name);
             return Err(NodeError::Node(format!(
-                "the answer is of kind {kind:?} and name {name:?}, not the node {node:?}"
+                "the answer has kind {kind:?} and name {name:?}; it is not the node {node:?}"
             )));
         }
         let ranges = self.spec.ranges.as_deref().unwrap_or_default();

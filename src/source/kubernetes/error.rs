@@ -33,7 +33,7 @@ pub enum NodeError {
     Node(String),
     /// This build cannot query the Kubernetes API.
     #[error(
-        "this executable was built without the feature `tls`, which asking the Kubernetes API needs"
+        "this executable was built without the feature `tls`, which queries of the Kubernetes API need"
     )]
     NoTls,
 }
@@ -69,7 +69,7 @@ impl NodeError {
             }
             NodeError::Refused(_) => {
                 "the client-certificate or token may be expired, revoked, or of another cluster: \
-                 restart the kubelet to get new ones, and look at `journalctl -u kubelet`; a \
+                 restart the kubelet to get new ones, and see `journalctl -u kubelet`; a \
                  kubelet may read its own node only, so ipam.nodeName must be what its user has \
                  behind system:node:"
             }
@@ -80,7 +80,7 @@ impl NodeError {
                  (--node-cidr-mask-size-ipv6 of the kube-controller-manager), which only new node \
                  objects get"
             }
-            NodeError::NoTls => "install one that was built with it, as the default one is",
+            NodeError::NoTls => "install the default build, which has this feature",
         }
     }
 }

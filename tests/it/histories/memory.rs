@@ -24,7 +24,7 @@ impl File {
 pub(super) struct Memory {
     world: World,
     /// The ADDs that have scanned the node.
-    looked: BTreeMap<Pod, InFlight>,
+    scanned: BTreeMap<Pod, InFlight>,
     /// The worlds in which ADDs have stopped.
     stopped: BTreeMap<Pod, World>,
 }
@@ -33,7 +33,7 @@ impl Default for Memory {
     fn default() -> Memory {
         Memory {
             world: World::new(NODE),
-            looked: BTreeMap::new(),
+            scanned: BTreeMap::new(),
             stopped: BTreeMap::new(),
         }
     }
@@ -80,8 +80,8 @@ impl Driver for Memory {
         fault: Option<Fault>,
     ) -> Result<String, CallError> {
         self.world.clock += 100_000_000;
-        let looked = self.looked.remove(&pod);
-        let add = looked.unwrap_or_else(|| self.world.unchecked_start_add(id(pod), named));
+        let scanned = self.scanned.remove(&pod);
+        let add = scanned.unwrap_or_else(|| self.world.unchecked_start_add(id(pod), named));
         let before = self.stopped.remove(&pod);
         let address = checked(self.world.unchecked_add(add, before, fault))?;
         Ok(address.to_string())
@@ -89,8 +89,8 @@ impl Driver for Memory {
 
     fn scan(&mut self, pod: Pod) {
         let mut add = self.world.unchecked_start_add(id(pod), None);
-        self.world.unchecked_look(&mut add);
-        self.looked.insert(pod, add);
+        self.world.unchecked_scan(&mut add);
+        self.scanned.insert(pod, add);
     }
 
     fn stop(&mut self, pod: Pod) {

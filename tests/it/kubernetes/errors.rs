@@ -189,7 +189,12 @@ fn node_object_errors_are_reported() {
     for (status, body, what, remedy) in [
         (200, "<html>", "is not a node: expected value", "jsonpath"),
         (200, "{\"kind\":\"Status\"}", "kind \"Status\"", "jsonpath"),
-        (200, &other, "name \"node9\", not the node", "jsonpath"),
+        (
+            200,
+            &other,
+            "name \"node9\"; it is not the node",
+            "jsonpath",
+        ),
         (200, &huge, "is larger than 4194304 bytes", "/readyz"),
         (503, &busy, "answered with status 503: busy busy", "/readyz"),
         (418, "", "answered with status 418", "/readyz"),
@@ -218,7 +223,7 @@ fn untrusted_server_is_reported_and_gets_no_token() {
             "other",
             "127.0.0.1",
             GOOD,
-            "is not of the kubeconfig's",
+            "was not issued by the kubeconfig's",
             "that of this very cluster",
         ),
         (

@@ -90,7 +90,7 @@ struct Inner {
     interruption: RefCell<Option<(u32, Interruption)>>,
     /// The disk and the time that other programs leave behind between a call's last check of the lock file and its
     /// rename.
-    meanwhile: RefCell<Option<(Disk, Moment)>>,
+    before_rename: RefCell<Option<(Disk, Moment)>>,
     /// The source's answer, if there is one.
     inventory: Option<Inventory>,
     /// When its answers began to be implausible.
@@ -123,7 +123,7 @@ impl MemoryNode {
             changes: Cell::default(),
             steps: Cell::default(),
             interruption: RefCell::default(),
-            meanwhile: RefCell::default(),
+            before_rename: RefCell::default(),
             inventory: None,
             doubtful_since: None,
             netns: RefCell::default(),
@@ -184,7 +184,7 @@ impl MemoryNode {
 
     /// Replaces the disk and the time between the next check of the lock file and the rename after it.
     pub fn stop_before_rename(&self, disk: Disk, now: Moment) {
-        *self.0.meanwhile.borrow_mut() = Some((disk, now));
+        *self.0.before_rename.borrow_mut() = Some((disk, now));
     }
 
     /// Refuses to create or write a file. A replacement always creates a new temporary file.
@@ -384,7 +384,7 @@ impl Files for MemoryNode {
         if !lock.is_current() {
             return Err(StoreError::lost_lock(&path));
         }
-        if let Some((disk, now)) = self.0.meanwhile.take() {
+        if let Some((disk, now)) = self.0.before_rename.take() {
             self.change(|there| *there = disk);
             self.0.now.set(now);
         }

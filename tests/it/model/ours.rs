@@ -178,7 +178,7 @@ impl World {
     }
 
     /// Runs an ADD without the checks of the model, until it has scanned the node.
-    pub(crate) fn unchecked_look(&mut self, add: &mut InFlight) {
+    pub(crate) fn unchecked_scan(&mut self, add: &mut InFlight) {
         let node = self.node();
         if let Outcome::Scanned(scan) = self.run(&node, add, true) {
             add.scan = Some(scan);
@@ -353,12 +353,12 @@ impl World {
         }
     }
 
-    /// Runs an ADD with the event `meanwhile` between its scan and its decision.
-    pub(super) fn slow_add(&mut self, pod: u8, meanwhile: &Event) {
+    /// Runs an ADD with this event between its scan and its decision.
+    pub(super) fn slow_add(&mut self, pod: u8, event: &Event) {
         self.begin(pod);
         self.go_on(pod);
         if self.in_flight.contains_key(&pod) {
-            self.step(meanwhile);
+            self.step(event);
             // The event may have ended the pod.
             let add = self.in_flight.remove(&pod);
             if let Some(mut add) = add.filter(|add| !self.is_ambiguous(add.id)) {

@@ -258,7 +258,7 @@ impl World {
         match event {
             Event::Add(pod, Who::TheOriginal) if !self.is_dual() => self.originals_add(*pod),
             Event::Add(pod, _) => self.add(*pod),
-            Event::SlowAdd(pod, meanwhile) => self.slow_add(*pod, meanwhile),
+            Event::SlowAdd(pod, event) => self.slow_add(*pod, event),
             Event::Begin(pod) => self.begin(*pod),
             Event::GoOn(pod) => self.go_on(*pod),
             Event::LostAdd(pod) => self.lost_add(*pod),
