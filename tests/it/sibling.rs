@@ -203,6 +203,13 @@ fn one_call_allocates_from_both_sources() {
 #[test]
 fn check_names_what_its_container_does_not_mount() {
     let node = Node::new("sibling-container");
+    // A link could lead to another file in the container. Another process copies, as a file that is open for writing cannot be executed.
+    let installed = node.path("/opt/cni/bin/azure-vnet-ipamv6");
+    std::fs::create_dir_all(installed.parent().unwrap()).unwrap();
+    let copied = std::process::Command::new("cp")
+        .args([&binary(), &installed])
+        .status();
+    assert!(copied.unwrap().success());
     let ipam = json!({ "type": "azure-vnet-ipamv6", "environment": "ipv6NodeIpam" });
     let conf = json!({ "cniVersion": "1.0.0", "name": "azure", "type": "azure-vnet-ipamv6", "ipam": ipam });
     node.put("/etc/cni/net.d/1.conf", conf.to_string());

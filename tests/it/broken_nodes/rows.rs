@@ -331,9 +331,9 @@ broken_nodes! {
         by_hand: ". /run/swap; swap 9 8",
     }
     a_pod_took_the_address_of_another {
-        broken_by: "add web-27; ip -n web-2 addr add 10.224.0.8/16 dev eth0; ip -n web-27 addr del 10.224.0.8/16 dev eth0; rm /var/lib/cni/results/*",
+        broken_by: "add web-27; add web-28; ip -n web-28 addr add 10.224.0.8/16 dev eth0; ip -n web-27 addr del 10.224.0.8/16 dev eth0; rm /var/lib/cni/results/*",
         findings: &["duplicate"],
-        by_hand: "ip -n web-2 addr del 10.224.0.8/16 dev eth0; ip -n web-27 addr add 10.224.0.8/16 dev eth0",
+        by_hand: "ip -n web-28 addr del 10.224.0.8/16 dev eth0; ip -n web-27 addr add 10.224.0.8/16 dev eth0",
     }
     a_pod_has_the_address_of_one_that_is_gone {
         broken_by: "add other; vanish other; add web-27; ip -n web-27 addr add 10.224.0.8/16 dev eth0",
