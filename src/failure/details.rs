@@ -290,7 +290,7 @@ pub fn exhausted(
     let advice = advise_when_full(pools, audience);
     match retried {
         Some(RetriedPod { pod, held }) => format!(
-            "pod {pod} holds {held} of them, because its sandboxes fail again and again: find out why, and remove the sandboxes that the runtime keeps (`crictl pods`, `crictl rmp -f`); {advice}"
+            "pod {pod} holds {held} of them, because its sandboxes fail again and again: find out why, and remove the sandboxes that the runtime keeps (`crictl pods`, `crictl rmp`); {advice}"
         ),
         None => advice,
     }

@@ -284,7 +284,7 @@ fn holders_by_configured_address<'a>(
     found
 }
 
-/// What ends a duplicate. The pods/// What ends a duplicate. The pods that must go break, so this is a last resort.
+/// What ends a duplicate. The pods that must go break, so this is a last resort.
 fn end_of_duplicate(holders: &[HeldAddress]) -> String {
     let rightful = match holders {
         [only] if !only.holder.is_unknown() => {
@@ -315,11 +315,16 @@ fn unlisted(holder: &HeldAddress) -> Finding {
     }
 }
 
+/// The command that removes a sandbox, but not a running one: without `-f`, crictl refuses that.
+fn remove_sandbox(container: &str) -> String {
+    format!("sudo crictl rmp {container}")
+}
+
 /// The address of a sandbox that the runtime has replaced and kept.
 fn replaced_sandbox(held: &HeldAddress, evidence: &Evidence) -> Finding {
     let cause = "held by sandboxes of a pod that has a newer one: each retry takes an address";
     let remedy = "find out why the sandboxes of the pod fail (`kubectl describe pod`), and end the old ones:";
-    let command = format!("sudo crictl rmp -f {}", held.holder.container_id());
+    let command = remove_sandbox(held.holder.container_id());
     let finding = Finding::warning(FindingKind::Replaced, &cause, &remedy).about(held.address);
     Finding {
         cause,
@@ -369,7 +374,7 @@ fn withheld(address: IpAddr, free: &Free, ipam: &Ipam, view: &NodeView<'_>) -> F
     /// A teardown usually takes less time.
     const TEARDOWN: Duration = Duration::from_secs(60);
     let cause = "free, but not allocated: the sandbox of its last holder still has it";
-    let remedy = "the runtime failed to remove the sandbox; the address is allocated again when that is gone:";
+    let remedy = "it is allocated again when the sandbox is gone. No action is needed if the pod runs, which lost the address by a second ADD. If not, the runtime failed to remove the sandbox, and this does:";
     let ago = free.released.map(|at| view.now.since(at));
     let severity = match ago {
         Some(ago) if ago < TEARDOWN => Severity::Note,
@@ -392,7 +397,7 @@ fn withheld(address: IpAddr, free: &Free, ipam: &Ipam, view: &NodeView<'_>) -> F
             })
     };
     let commands: Vec<String> = match &*named.into_iter().collect::<Vec<_>>() {
-        [only] if !has_others(only) => vec![format!("sudo crictl rmp -f {only}")],
+        [only] if !has_others(only) => vec![remove_sandbox(only)],
         _ => vec!["sudo crictl pods".to_owned()],
     };
     let finding = Finding::new(severity, FindingKind::Withheld, &cause, &remedy);

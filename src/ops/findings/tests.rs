@@ -182,7 +182,7 @@ fn an_unknown_holder_comes_with_what_uses_the_address() {
 #[test]
 fn a_sandbox_that_holds_something_else_is_not_to_be_ended() {
     for (container, expected) in [
-        ("released", "sudo crictl rmp -f released"),
+        ("released", "sudo crictl rmp released"),
         // It holds another address.
         ("77aa01b2c3d4", "sudo crictl pods"),
         // The cache lists it with another address.

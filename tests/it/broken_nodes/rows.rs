@@ -260,6 +260,12 @@ broken_nodes! {
         later: 600,
         findings: &["withheld"],
     }
+    an_address_is_released_while_its_pod_runs {
+        broken_by: "add other >/dev/null; touch /run/broken-node/running-other; CNI_COMMAND=DEL CNI_CONTAINERID=$(printf other | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/other CNI_IFNAME=eth0 azure-vnet-ipam <<<\"$(netconf)\"",
+        later: 600,
+        findings: &["withheld"],
+        by_hand: "ip netns list | grep -w other && vanish other",
+    }
     the_runtime_keeps_the_sandboxes_of_a_pod_that_is_retried {
         screen: true,
         broken_by: "for n in 1 2 3 4; do ip netns add bad-$n; CNI_COMMAND=ADD CNI_CONTAINERID=$(printf bad-$n | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/bad-$n CNI_IFNAME=eth0 CNI_ARGS='K8S_POD_NAMESPACE=default;K8S_POD_NAME=bad' azure-vnet-ipam <<<\"$(netconf)\"; done",

@@ -197,7 +197,7 @@ pub fn stuck() -> Row {
     named.sort();
     let mut expected: Vec<_> = stuck
         .iter()
-        .map(|(_, id)| format!("crictl rmp -f {id}"))
+        .map(|(_, id)| format!("crictl rmp {id}"))
         .collect();
     expected.sort();
     assert_eq!(named, expected, "{report:#}");
