@@ -151,7 +151,8 @@ const MOST_LOGGED: usize = 64;
 fn log_answer(answer: &FreshAnswer) {
     let matched = &answer.matched;
     let unmatched = &matched.unmatched;
-    for mac in unmatched.iter().take(MOST_LOGGED) {
+    for interface in unmatched.iter().take(MOST_LOGGED) {
+        let mac = &interface.mac;
         info!(target: "ipam", "Failed to find interface with MAC address:{mac}.");
     }
     if let Some(more) = unmatched.len().checked_sub(MOST_LOGGED).filter(|n| *n > 0) {

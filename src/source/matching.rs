@@ -21,8 +21,8 @@ pub enum MacWildcard {
 pub struct MatchedListing {
     /// The pools.
     pub inventory: Inventory,
-    /// Hardware addresses that no interface of the host has.
-    pub unmatched: Vec<String>,
+    /// Listed interfaces whose hardware addresses no interface of the host has.
+    pub unmatched: Vec<ListedInterface>,
     /// The addresses of the host itself, which are never allocated.
     pub primary: Vec<PrimaryAddress>,
     /// The unusable addresses and prefixes. They are malformed, reserved, outside their subnet, or in
@@ -88,7 +88,7 @@ pub fn match_links(listing: Listing, links: &[Link], wildcard: MacWildcard) -> M
     let mut matched = MatchedListing::default();
     for interface in listing.interfaces {
         let Some(link) = find_link(&interface, links, wildcard) else {
-            matched.unmatched.push(interface.mac);
+            matched.unmatched.push(interface);
             continue;
         };
         for subnet in interface.subnets {

@@ -91,6 +91,17 @@ impl CheckReport {
             Err(_) => ipam,
         };
         findings.extend(records_now_and_next(node, inspection, healed));
+        // An address that connects a second link to a subnet is a finding of its own.
+        let of_links: BTreeSet<IpAddr> = findings
+            .iter()
+            .filter(|finding| finding.kind == FindingKind::Interface)
+            .filter_map(|finding| Some(finding.subject.parse::<IpNet>().ok()?.addr()))
+            .collect();
+        let is_repeated = |finding: &Finding| {
+            let address = finding.subject.parse();
+            finding.kind == FindingKind::OnHost && address.is_ok_and(|a| of_links.contains(&a))
+        };
+        findings.retain(|finding| !is_repeated(finding));
         let mut adds = predict(node, inspection, &trial);
         if visibility.not_mounted.is_some() {
             findings.retain(|finding| finding.kind != FindingKind::Source);

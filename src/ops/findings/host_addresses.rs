@@ -75,6 +75,8 @@ pub enum Configurer {
     CloudNetconfig(PathBuf),
     /// This file, which somebody wrote.
     File(PathBuf),
+    /// kube-proxy in ipvs mode: a Service has the address.
+    KubeProxy,
     /// The address is on the loopback link: somebody put it there on purpose.
     Loopback,
     /// Something that is not to be undone: the host needs the address ([`HostAddresses::is_own`]).
@@ -218,7 +220,9 @@ impl HostAddresses {
 
     /// Whether the address can be removed without taking other addresses or the default route along.
     pub fn may_be_removed(&self, entry: &HostEntry) -> bool {
-        entry.link != LOOPBACK && !self.is_own(entry) && !self.takes_others_along(entry)
+        ![LOOPBACK, KUBE_PROXY].contains(&&*entry.link)
+            && !self.is_own(entry)
+            && !self.takes_others_along(entry)
     }
 
     /// Whether the kernel removes other addresses of the subnet with this one.
@@ -233,7 +237,7 @@ impl HostAddresses {
         self.is_needed(entry) || self.is_alone(entry)
     }
 
-    /// Whether the link has no other address of the family that stays.
+    /// Whether the address connects the link to a subnet, and the link has no other address of the family that stays.
     fn is_alone(&self, entry: &HostEntry) -> bool {
         let address = entry.net.addr();
         let stays = |other: &HostEntry| {
@@ -242,7 +246,8 @@ impl HostAddresses {
                 && !is_link_local(found)
                 && !self.of_pools.contains(&found)
         };
-        !entry.is_secondary && !self.others(entry).any(stays)
+        let connects = entry.net.prefix_len() < entry.net.max_prefix_len();
+        connects && !entry.is_secondary && !self.others(entry).any(stays)
     }
 
     /// Whether the default route sends from the address, or reaches its gateway by it.
@@ -265,8 +270,10 @@ impl HostAddresses {
     /// What configured an address. cloud-init and cloud-netconfig can be told to leave only the host's own ones, so they are named for
     /// those as well.
     pub fn configurer(&self, entry: &HostEntry) -> Configurer {
-        if entry.link == LOOPBACK {
-            return Configurer::Loopback;
+        match &*entry.link {
+            LOOPBACK => return Configurer::Loopback,
+            KUBE_PROXY => return Configurer::KubeProxy,
+            _ => {}
         }
         match self.find_configurer(entry) {
             Configurer::File(_) | Configurer::Unknown if self.is_own(entry) => Configurer::Own,
@@ -362,6 +369,8 @@ fn describe_route(route: &KernelRoute, links: &[Link]) -> String {
 }
 
 const LOOPBACK: &str = "lo";
+/// The link to which kube-proxy in ipvs mode adds the addresses of Services.
+const KUBE_PROXY: &str = "kube-ipvs0";
 
 fn is_link_local(address: IpAddr) -> bool {
     match address {
@@ -423,11 +432,16 @@ impl Configurer {
             Configurer::File(path) => {
                 format!("{} configures it: remove it there", path.display())
             }
+            Configurer::KubeProxy => {
+                "kube-proxy put it there, because a Service has it: give the Service an address that is in no pool"
+                    .to_owned()
+            }
             Configurer::Loopback => {
-                "if it is meant to be there, put it into ipam.exclude".to_owned()
+                "if it is meant to be there, put it into ipam.exclude, and recreate the pod that has it; if not, remove it"
+                    .to_owned()
             }
             Configurer::Own => {
-                "it is the host's own address: have it listed as primary, or put it into ipam.exclude"
+                "if it is the host's own address, have it listed as primary, or put it into ipam.exclude and recreate the pod that has it; if it is not, correct what configures the link"
                     .to_owned()
             }
             Configurer::Unknown => {
@@ -447,6 +461,7 @@ impl Configurer {
                 path.display()
             )],
             Configurer::File(_)
+            | Configurer::KubeProxy
             | Configurer::Loopback
             | Configurer::Own
             | Configurer::Unknown => Vec::new(),

@@ -301,8 +301,9 @@ fn end_of_duplicate(holders: &[HeldAddress]) -> String {
 
 /// An address that the source took from a running pod.
 fn unlisted(holder: &HeldAddress) -> Finding {
-    let cause = "held, but no longer listed by the source, so Azure does not deliver to the pod";
-    let remedy = "assign the addresses to the network interface in Azure again; as a last resort delete the pods, which ends their connections: recreated, they get other addresses";
+    let cause =
+        "held, but the source no longer lists it for pods, so Azure may not deliver to the pod";
+    let remedy = "make the addresses secondary ones of the network interface in Azure again; as a last resort delete the pods, which ends their connections: recreated, they get other addresses";
     let since = holder.unlisted_seconds.map(|seconds| {
         let age = format_age(Duration::from_secs(seconds));
         format!("the plugin noticed it {age} ago")
@@ -440,7 +441,10 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
     if may_be_removed {
         remedy.push_str("; then remove it:");
         commands.push(format!("sudo ip address del {net} dev {link}"));
-    } else if !matches!(configurer, Configurer::Loopback | Configurer::Own) {
+    } else if !matches!(
+        configurer,
+        Configurer::KubeProxy | Configurer::Loopback | Configurer::Own
+    ) {
         remedy.push_str("; then restart the node: without it, the link would lose other addresses or the default route");
     }
     let finding = Finding::new(severity, FindingKind::OnHost, &cause, &remedy);

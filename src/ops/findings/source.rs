@@ -1,6 +1,7 @@
 //! The source of the pools, the interfaces that it lists, and the pools of the state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::Path;
 use std::slice;
 
@@ -187,9 +188,19 @@ impl Unreached<'_> {
 
 /// Listed interfaces that this node does not have.
 fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> Finding {
-    let macs = &*matched.unmatched;
-    let listed = join_first(macs.iter().map(|mac| format_mac(mac)));
+    let interfaces = &*matched.unmatched;
+    let listed = join_first(interfaces.iter().map(|listed| format_mac(&listed.mac)));
     let mut command = None;
+    let own_addresses: BTreeSet<IpAddr> = interfaces
+        .iter()
+        .flat_map(|interface| &interface.subnets)
+        .flat_map(|subnet| subnet.primary.iter().copied())
+        .collect();
+    let host = &inspection.host;
+    let is_of_this_node = |link: &Link| {
+        let mut entries = host.entries.iter();
+        entries.any(|entry| entry.link == link.name && own_addresses.contains(&entry.net.addr()))
+    };
     let own = match links(node.paths()) {
         Ok(mut links) => {
             // The host's ends of pod links are many, and never the listed interface.
@@ -200,11 +211,12 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
             let was_it = |link: &&Link| stored.contains(&*link.name) || links.len() == 1;
             let candidates: Vec<&Link> = links.iter().filter(was_it).collect();
             // A device that was made with another address is not the one that Azure means.
-            let may_have_been = |link: &Link| {
-                link.permanent_mac.is_empty() || format_mac(&link.permanent_mac) == listed
+            let was_changed = |link: &Link| match &*link.permanent_mac {
+                "" => is_of_this_node(link),
+                permanent => format_mac(permanent) == listed,
             };
-            if let ([_], [only], []) = (macs, &*candidates, &*matched.link_names())
-                && may_have_been(only)
+            if let ([_], [only], []) = (interfaces, &*candidates, &*matched.link_names())
+                && was_changed(only)
                 && !listed.starts_with('"')
             {
                 let link = &only.name;
@@ -221,8 +233,14 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
     };
     let text =
         format_args!("the source lists {listed}, which no interface of this node has; {own}");
+    let is_of_another_node = !host.entries.is_empty()
+        && !own_addresses.is_empty()
+        && own_addresses.iter().all(|own| host.find(*own).is_none());
     let by_hand = match command {
         Some(_) => "; where the address was changed by hand:",
+        None if is_of_another_node => {
+            ". This host has none of their own addresses either, so the source may describe another node"
+        }
         None => "",
     };
     let remedy = format_args!(

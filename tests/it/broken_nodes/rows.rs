@@ -585,6 +585,29 @@ broken_nodes! {
         broken_by: "sed -i 's/IsPrimary=\"false\"/IsPrimary=\"true\"/g' /run/broken-node/wire.xml",
         findings: &["interface", "interface"],
     }
+    the_source_lists_a_pods_address_as_primary {
+        broken_by: "sed -i 's/\"10.224.0.4\" IsPrimary=\"true\"/\"10.224.0.4\" IsPrimary=\"false\"/; s/\"10.224.0.5\" IsPrimary=\"false\"/\"10.224.0.5\" IsPrimary=\"true\"/' /run/broken-node/wire.xml",
+        findings: &["interface", "on-host", "unlisted"],
+    }
+    the_source_describes_another_node {
+        broken_by: "sed -i 's/7C1E52F9F3C4/000D3A112233/; s/\"10[.]224[.]0[.]/\"10.224.7./g' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'may describe another node'; ! $OURS check | grep 'ip link set'",
+        findings: &["interface"],
+    }
+    kube_proxy_has_addresses_of_a_pool {
+        broken_by: "ip link add kube-ipvs0 type bridge; ip addr add 10.224.0.9/32 dev kube-ipvs0; ip addr add 10.224.0.5/32 dev kube-ipvs0; ! $OURS check | grep 'address del'",
+        findings: &["on-host", "on-host"],
+        by_hand: "ip link del kube-ipvs0",
+    }
+    the_host_has_a_pods_address_in_place_of_its_own {
+        broken_by: "ip addr flush dev eth0 scope global; ip addr add 10.224.0.5/16 dev eth0; ip route add default via 10.224.0.1",
+        findings: &["interface", "on-host"],
+        by_hand: "ip addr flush dev eth0 scope global; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
+    }
+    a_link_of_its_own_has_an_address_of_the_pool {
+        broken_by: "ip addr add 10.224.0.20/16 dev azbr0",
+        findings: &["interface"],
+        by_hand: "ip addr del 10.224.0.20/16 dev azbr0 2>/dev/null; true",
+    }
     the_source_lists_another_primary_address {
         broken_by: "sed -i 's/\"10.224.0.4\"/\"10.224.0.99\"/' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'eth0 has 10.224.0.4/16, which the source does not list'",
         findings: &["interface"],
