@@ -117,8 +117,15 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
             show_path_of_packets,
         ),
         FetchError::NoRoute(_) => (
-            "no route leads there, or a rule forbids it. The first command shows the links that are up: if the one that leads out of the node is missing, switch it on (`ip link set dev LINK up`). The second shows the rules: remove one with prohibit, blackhole or unreachable (`ip rule del`). The third shows the routes: there must be a default route, and no other that blocks this address:",
+            "no route leads there, or a rule forbids it. The first command shows the links that are up: if the one that leads out of the node is missing, switch it on (`ip link set dev LINK up`). The second shows the rules: remove one with prohibit, blackhole or unreachable (`ip rule del`), and add the one for the table main if it is missing (`ip rule add lookup main priority 32766`). The third shows the routes: there must be a default route, and no other that blocks this address:",
             show_routes,
+        ),
+        FetchError::NoLocalPort => (
+            "too many connections of this host are open, or too few ports are allowed:",
+            vec![
+                "ss -s".to_owned(),
+                "sysctl net.ipv4.ip_local_port_range net.ipv4.ip_local_reserved_ports".to_owned(),
+            ],
         ),
         FetchError::Transport(_) => ("inspect what answers:", show_answer),
     }

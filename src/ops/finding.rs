@@ -107,6 +107,8 @@ kinds! {
     Withheld: "withheld", "withheld address", "withheld addresses";
     /// An address that the source took from a running pod.
     Unlisted: "unlisted", "address not listed any more", "addresses not listed any more";
+    /// The network namespace of a holder does not have the address.
+    Unconfigured: "unconfigured", "address not configured", "addresses not configured";
     /// A sandbox that the runtime has replaced and kept.
     Replaced: "replaced", "replaced sandbox", "replaced sandboxes";
     /// An address is held, but there is no evidence of its holder.

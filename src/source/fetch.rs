@@ -37,6 +37,9 @@ pub enum FetchError {
     /// No route of this node leads to it, or a route or rule blocks it.
     #[error("no route leads to it ({0})")]
     NoRoute(String),
+    /// No local port is free.
+    #[error("no local port is free")]
+    NoLocalPort,
     /// The connection broke, or something else went wrong.
     #[error("{0}")]
     Transport(String),
@@ -55,6 +58,7 @@ impl FetchError {
             Some(Errno::ACCESS | Errno::PERM) => {
                 FetchError::NoRoute(format!("a route or rule forbids it: {reason}"))
             }
+            Some(Errno::ADDRNOTAVAIL) => FetchError::NoLocalPort,
             Some(Errno::NETUNREACH | Errno::HOSTUNREACH) => FetchError::NoRoute(reason),
             _ => FetchError::Transport(reason),
         }
@@ -219,6 +223,7 @@ mod tests {
             text(Errno::INVAL),
             "no route leads to it (a blackhole route discards the packets)"
         );
+        assert_eq!(text(Errno::ADDRNOTAVAIL), "no local port is free");
         assert_eq!(
             text(Errno::NETUNREACH),
             "no route leads to it (network is unreachable)"

@@ -73,19 +73,36 @@ fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
     if host.entries.is_empty() {
         return Vec::new();
     }
-    let missing = matched
-        .primary
-        .iter()
-        .filter(|primary| host.find(primary.net.addr()).is_none());
-    missing
-        .map(|primary| {
-            if may_be_for_pods(primary, matched, inspection) {
-                wrongly_primary(primary)
-            } else {
-                missing_primary(primary, matched, inspection)
-            }
-        })
-        .collect()
+    let finding = |primary: &PrimaryAddress| match host.find(primary.net.addr()) {
+        Some(entry) => on_another_link(primary, entry, host),
+        None if may_be_for_pods(primary, matched, inspection) => Some(wrongly_primary(primary)),
+        None => Some(missing_primary(primary, matched, inspection)),
+    };
+    matched.primary.iter().filter_map(finding).collect()
+}
+
+/// An address of the node itself that is neither on its link nor on a bridge or bond of that.
+fn on_another_link(
+    primary: &PrimaryAddress,
+    entry: &HostEntry,
+    host: &HostAddresses,
+) -> Option<Finding> {
+    let named = |name: &str| host.links.iter().find(|link| link.name == name);
+    let master_of = |link: &&Link| {
+        let master = link.master?;
+        host.links.iter().find(|link| link.index == master)
+    };
+    let mut carrying = std::iter::successors(named(&primary.link), master_of);
+    if carrying.any(|link| link.name == entry.link) {
+        return None;
+    }
+    let text = format_args!(
+        "the source lists it as the address of {}, and {} has it",
+        primary.link, entry.link
+    );
+    let remedy = "the hardware addresses of the two may be exchanged, or the wrong one may be configured: compare `ip -brief link` with the network interfaces in Azure, and have the service that configures the network set the address on the right one";
+    let finding = Finding::warning(FindingKind::Interface, &text, &remedy);
+    Some(finding.about(primary.net.addr()))
 }
 
 /// Whether an address that is listed for the node itself may be one of a pod: a pool had it, a namespace has it, or its subnet has several.

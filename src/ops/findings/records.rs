@@ -95,6 +95,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     let mut misplaced = misplaced(&holders, view);
     misplaced.retain(|finding| twice.iter().all(|other| other.subject != finding.subject));
     found.extend(twice.into_iter().chain(misplaced));
+    found.extend(unconfigured(&holders, view));
     // The evidence may still show what was released meanwhile.
     let is_taken = |address| before.contains(&address) || holders.contains_key(&address);
     let known: BTreeSet<_> = ipam.records().map(Record::address).collect();
@@ -225,6 +226,30 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
         }
     };
     twice.into_iter().map(finding).collect()
+}
+
+/// Held addresses that no network namespace has, although that of their holder exists. A main plugin configures an address soon after
+/// the ADD.
+fn unconfigured(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
+    const CONFIGURED_AFTER: u64 = 60;
+    let kernel = &view.evidence.kernel;
+    let finding = |(address, all): (&IpAddr, &Vec<HeldAddress>)| {
+        let held = all.first()?;
+        let netns = held.holder.netns.as_ref()?;
+        let is_lacking = held.age_seconds >= CONFIGURED_AFTER
+            && kernel.places(*address).next().is_none()
+            && lacks(kernel, netns, *address);
+        let cause = "held, but the network namespace of the pod does not have it";
+        let remedy = "no action needed if the pod hands it on, for example to a virtual machine; if not, find out what removed it, and configure it again; as a last resort delete the pod";
+        let finding = Finding {
+            cause,
+            evidence: vec![describe_lack(netns)],
+            holder: Some(held.clone()),
+            ..Finding::note(FindingKind::Unconfigured, &cause, &remedy).about(address)
+        };
+        is_lacking.then_some(finding)
+    };
+    holders.iter().filter_map(finding).collect()
 }
 
 /// Held addresses that another network namespace has, and that of their holder does not.

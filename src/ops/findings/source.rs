@@ -392,6 +392,7 @@ mod tests {
             FetchError::SlowAnswer(Duration::from_secs(3)),
             FetchError::Refused,
             FetchError::NoRoute("x".to_owned()),
+            FetchError::NoLocalPort,
             FetchError::Transport("x".to_owned()),
         ];
         let mut remedies = BTreeSet::new();

@@ -608,6 +608,21 @@ broken_nodes! {
         findings: &["interface"],
         by_hand: "ip addr del 10.224.0.20/16 dev azbr0 2>/dev/null; true",
     }
+    the_hardware_addresses_of_two_links_are_exchanged {
+        broken_by: "ip link set eth0 down; ip link set eth0 address 7c:1e:52:f9:f3:c5; ip link set eth0 up; ip link add eth1 address 7c:1e:52:f9:f3:c4 type bridge; ip link set eth1 up; ip route replace default via 10.224.0.1",
+        findings: &["interface"],
+        by_hand: "ip link del eth1; ip link set eth0 address 7c:1e:52:f9:f3:c4",
+    }
+    a_pod_removed_its_own_address {
+        broken_by: "ip -n web-1 addr flush dev eth0; later 120 $OURS check | grep 'does not have it'",
+        later: 120,
+        by_hand: "ip -n web-1 addr add 10.224.0.5/16 dev eth0",
+    }
+    the_rule_for_the_main_table_is_missing {
+        broken_by: "ip rule del pref 32766; $OURS check | grep 'lookup main priority 32766'",
+        findings: &["source"],
+        by_hand: "ip rule add lookup main priority 32766",
+    }
     the_source_lists_another_primary_address {
         broken_by: "sed -i 's/\"10.224.0.4\"/\"10.224.0.99\"/' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'eth0 has 10.224.0.4/16, which the source does not list'",
         findings: &["interface"],
