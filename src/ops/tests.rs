@@ -311,7 +311,7 @@ pub fn find(
         host,
         withheld: &withheld.keys().copied().collect(),
         last_holders: withheld,
-        networks: &BTreeSet::from(["azure".to_owned()]),
+        networks: &BTreeMap::from(["azure".to_owned()].map(|name| (name, String::new()))),
         now: &NOW,
         program: NAME,
         state: "/var/run/azure-vnet-ipam.json".into(),

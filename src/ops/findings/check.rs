@@ -381,14 +381,17 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
 /// The findings about records. What the next ADD puts right by itself is only a note. `healed` is what that ADD would leave.
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
     let ours = inspection.config.ours(node.paths().name());
-    let names = ours.map(|(_, plugin)| plugin.network().to_owned());
+    let networks = ours.map(|(_, plugin)| {
+        let main_plugin = plugin.netconf.text_at("type").unwrap_or_default();
+        (plugin.network().to_owned(), main_plugin.to_owned())
+    });
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
     let view = records::NodeView {
         evidence: &inspection.evidence,
         host: &inspection.host,
         withheld: &node.taken(inspection.state.ipam()).withheld,
         last_holders: &inspection.last_holders,
-        networks: &names.collect(),
+        networks: &networks.collect(),
         now: &node.now,
         program: &node.program,
         state: node.paths().state(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::host_addresses::{Configurer, HostAddresses, HostEntry};
+use crate::host::{KernelRoute, Link};
 use crate::ipam::{
     AGAIN, Evidence, EvidenceIndex, Free, Held, Holder, Ipam, Place, Pool, Record, Verdict,
 };
@@ -31,8 +32,8 @@ pub struct NodeView<'a> {
     pub withheld: &'a BTreeSet<IpAddr>,
     /// Who released each address last, as far as the list of operations goes back.
     pub last_holders: &'a BTreeMap<IpAddr, Holder>,
-    /// Networks of this plugin, in addition to those that the records name.
-    pub networks: &'a BTreeSet<String>,
+    /// Networks of this plugin, in addition to those that the records name, with the types of their main plugins.
+    pub networks: &'a BTreeMap<String, String>,
     /// Now.
     pub now: &'a Now,
     /// How commands name this program.
@@ -96,6 +97,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     misplaced.retain(|finding| twice.iter().all(|other| other.subject != finding.subject));
     found.extend(twice.into_iter().chain(misplaced));
     found.extend(unconfigured(&holders, view));
+    found.extend(unrouted(&holders, view));
     // The evidence may still show what was released meanwhile.
     let is_taken = |address| before.contains(&address) || holders.contains_key(&address);
     let known: BTreeSet<_> = ipam.records().map(Record::address).collect();
@@ -228,10 +230,11 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     twice.into_iter().map(finding).collect()
 }
 
-/// Held addresses that no network namespace has, although that of their holder exists. A main plugin configures an address soon after
-/// the ADD.
+/// A main plugin configures an address within this time after the ADD, in seconds.
+const CONFIGURED_AFTER: u64 = 60;
+
+/// Held addresses that no network namespace has, although that of their holder exists.
 fn unconfigured(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
-    const CONFIGURED_AFTER: u64 = 60;
     let kernel = &view.evidence.kernel;
     let finding = |(address, all): (&IpAddr, &Vec<HeldAddress>)| {
         let held = all.first()?;
@@ -248,6 +251,52 @@ fn unconfigured(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
             ..Finding::note(FindingKind::Unconfigured, &cause, &remedy).about(address)
         };
         is_lacking.then_some(finding)
+    };
+    holders.iter().filter_map(finding).collect()
+}
+
+/// Held addresses to which the host has no route by the link of the pod. The plugin ptp sets one for each pod.
+fn unrouted(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
+    const PTP: &str = "ptp";
+    let (kernel, host) = (&view.evidence.kernel, view.host);
+    let finding = |(address, all): (&IpAddr, &Vec<HeldAddress>)| {
+        let held = all.first()?;
+        let netns = held.holder.netns.as_ref()?;
+        let is_configured = kernel.addresses_in(netns)?.contains(address);
+        let network = held.holder.attachment.network.as_str();
+        let is_of_ptp = view.networks.get(network).is_some_and(|kind| kind == PTP);
+        if !is_of_ptp || !is_configured || held.age_seconds < CONFIGURED_AFTER {
+            return None;
+        }
+        let leads_to_pod = |link: &&Link| {
+            let id = link.peer_namespace.and_then(|n| kernel.numbers.get(&n));
+            id.is_some() && id == netns.id.as_ref()
+        };
+        let link = host.links.iter().find(leads_to_pod)?;
+        let is_route = |route: &KernelRoute| {
+            route.destination.addr() == *address
+                && route.is_to_one_address()
+                && route.link == Some(link.index)
+        };
+        if host.kernel_routes.iter().any(is_route) {
+            return None;
+        }
+        let cause = "held, but the host has no route to the pod, which the plugin ptp sets";
+        let remedy = "find out what removed it, such as a restart of systemd-networkd without `ManageForeignRoutes=no`; set it again:";
+        let name = &link.name;
+        let mut commands = Vec::new();
+        if !link.is_up {
+            commands.push(format!("sudo ip link set dev {name} up"));
+        }
+        commands.push(format!(
+            "sudo ip route replace {address} dev {name} scope host"
+        ));
+        let finding = Finding::warning(FindingKind::Unconfigured, &cause, &remedy).about(address);
+        Some(Finding {
+            cause,
+            holder: Some(held.clone()),
+            ..finding.with_commands(commands)
+        })
     };
     holders.iter().filter_map(finding).collect()
 }
@@ -533,9 +582,13 @@ fn never_listed(
 }
 
 /// Pods of our networks with addresses outside of all pools.
-fn outside_of_pools(ipam: &Ipam, evidence: &Evidence, networks: &BTreeSet<String>) -> Vec<Finding> {
+fn outside_of_pools(
+    ipam: &Ipam,
+    evidence: &Evidence,
+    networks: &BTreeMap<String, String>,
+) -> Vec<Finding> {
     let held = held_records(ipam).map(|(_, _, _, held)| &*held.holder.attachment.network);
-    let networks = networks.iter().map(String::as_str);
+    let networks = networks.keys().map(String::as_str);
     let networks: BTreeSet<&str> = networks.chain(held).filter(|n| !n.is_empty()).collect();
     let nets = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
     let nets: Vec<IpNet> = nets.collect();

@@ -618,6 +618,12 @@ broken_nodes! {
         later: 120,
         by_hand: "ip -n web-1 addr add 10.224.0.5/16 dev eth0",
     }
+    the_host_routes_of_pods_are_gone {
+        screen: true,
+        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist; link() { echo v-$(printf $1 | sha256sum | cut -c 1-8); }; ip route add 10.224.0.5 dev $(link web-1); ip route add 10.224.0.6 dev eth0; ip link set $(link web-3) down",
+        later: 120,
+        findings: &["unconfigured"],
+    }
     the_rule_for_the_main_table_is_missing {
         broken_by: "ip rule del pref 32766; $OURS check | grep 'lookup main priority 32766'",
         findings: &["source"],
