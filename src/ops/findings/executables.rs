@@ -126,7 +126,8 @@ impl Executables {
         let plugin = in_folder.find(|plugin| {
             let found = self.found.get(plugin.kind());
             let is_problem = found.is_some_and(|found| found.finding.is_problem());
-            is_problem || self.refuses(plugin.kind(), file.version())
+            let version = file.chosen_version.as_deref().unwrap_or(file.version());
+            is_problem || self.refuses(plugin.kind(), version)
         })?;
         let kind = plugin.kind();
         Some(format!(
