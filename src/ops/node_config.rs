@@ -23,6 +23,12 @@ use crate::plugin::read_settings;
 /// The size limit of a configuration file.
 const LIMIT: usize = 1 << 20;
 
+// Releases of libcni, which every runtime reads the files with, that differ.
+pub const BEFORE_1_2: &str = "libcni before 1.2, such as that of containerd 1,";
+pub const SINCE_1_2: &str = "libcni 1.2 and later, such as that of containerd 2,";
+pub const BEFORE_1_3: &str = "libcni before 1.3, such as that of containerd 2.0,";
+pub const SINCE_1_3: &str = "libcni 1.3 and later, such as that of containerd 2.1,";
+
 /// The settings and all network configurations.
 #[derive(Debug, Default)]
 pub struct NodeConfig {
@@ -47,6 +53,8 @@ pub struct ConfFile {
     pub path: PathBuf,
     /// Why runtimes refuse the file, if they do.
     pub error: Option<String>,
+    /// Which releases of libcni refuse the file, and why, if others accept it.
+    pub disputed: Option<(&'static str, String)>,
     /// How the file is encoded.
     pub encoding: Encoding,
     /// The name of the file under which runtimes would accept it, if only that is wrong.
@@ -59,7 +67,11 @@ pub struct ConfFile {
     pub name: Option<String>,
     /// The CNI version, if it is a string.
     pub cni_version: Option<String>,
-    /// The plugins in their order, then those that Multus among them calls.
+    /// The version that libcni since 1.2 chooses, if the file has `cniVersions`.
+    pub chosen_version: Option<String>,
+    /// Whether the plugins in the folder of the network are not called.
+    inlined_only: bool,
+    /// The plugins in their order, then those that Multus among them calls, then those in the folder of the network.
     pub plugins: Vec<Plugin>,
 }
 
@@ -80,6 +92,8 @@ pub enum Encoding {
 pub struct Plugin {
     /// The configuration as a runtime passes it, with `name` and `cniVersion` of the list.
     pub netconf: Tree,
+    /// The folder of the network that it is in, which only libcni since 1.3 reads.
+    pub folder: Option<PathBuf>,
 }
 
 impl NodeConfig {
@@ -163,6 +177,89 @@ impl ConfFile {
         }
     }
 
+    /// Who refuses the file and why, if others accept it.
+    pub fn dispute(&self) -> Option<String> {
+        let (who, why) = self.disputed.as_ref()?;
+        Some(format!("{who} refuses {}: {why}", self.path.display()))
+    }
+
+    /// The CNI version that libcni before 1.2 asks for, and others where there is no `cniVersions`.
+    pub fn version(&self) -> &str {
+        match self.cni_version.as_deref() {
+            None | Some("") => "0.1.0",
+            Some(version) => version,
+        }
+    }
+
+    /// The plugins that every runtime calls: those in the folder of the network only if there are no others.
+    pub fn always_called(&self) -> impl Iterator<Item = &Plugin> {
+        let are_all_in_folder = self.plugins.iter().all(|plugin| plugin.folder.is_some());
+        let plugins = self.plugins.iter();
+        plugins.filter(move |plugin| are_all_in_folder || plugin.folder.is_none())
+    }
+
+    /// The first plugin of the list, if it is one of those that fail without the result of another.
+    pub fn misplaced(&self) -> Option<&str> {
+        let first = self.plugins.first().filter(|_| self.is_list)?;
+        let needs_result = matches!(
+            first.kind(),
+            "bandwidth" | "firewall" | "portmap" | "sbr" | "tuning" | "vrf"
+        );
+        let has_result = first.netconf.get("prevResult").is_some();
+        (needs_result && !has_result).then_some(first.kind())
+    }
+
+    /// Adds the plugins in the folder of the network. libcni since 1.3 calls them after those of the list, which may be missing then.
+    fn add_folder(&mut self, path: &Path) {
+        let name = self.name.as_deref().unwrap_or_default();
+        let is_named_list = path.extension().is_some_and(|ending| ending == "conflist");
+        let is_empty_list = self.is_list && self.plugins.is_empty();
+        if name.is_empty() || self.inlined_only || !is_named_list || is_empty_list {
+            return;
+        }
+        match plugins_in_folder(&path.with_file_name(name)) {
+            Ok(found) if found.is_empty() => {}
+            Ok(found) => {
+                if !self.is_list {
+                    self.is_list = true;
+                    self.plugins.clear();
+                    let why = "it has no list `plugins`".to_owned();
+                    self.disputed = Some((BEFORE_1_3, why));
+                }
+                for mut plugin in found {
+                    plugin.set_network(self.name.as_ref(), self.cni_version.as_ref());
+                    self.plugins.push(plugin);
+                }
+            }
+            Err(why) => self.disputed = Some((SINCE_1_3, why)),
+        }
+    }
+
+    /// Reads the keys of a list that some releases of libcni read otherwise than others.
+    fn read_disputed_keys(&mut self, members: &BTreeMap<String, Tree>) -> Result<(), String> {
+        let disables_check = "disableCheck";
+        boolean(members, disables_check)?;
+        if let Some(Tree::Text(_)) = members.get(disables_check) {
+            let why = format!("{disables_check} must not be in quotes");
+            self.disputed = Some((BEFORE_1_2, why));
+        }
+        match chosen_version(members, self.cni_version.as_deref()) {
+            Ok(version) => self.chosen_version = version,
+            Err(why) => self.disputed = Some((SINCE_1_2, why)),
+        }
+        if let Err(why) = boolean(members, "disableGC") {
+            self.disputed = Some((SINCE_1_2, why));
+        }
+        match boolean(members, "loadOnlyInlinedPlugins") {
+            Ok(inlined_only) => self.inlined_only = inlined_only,
+            Err(why) => {
+                self.inlined_only = true;
+                self.disputed.get_or_insert((SINCE_1_3, why));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether one of its plugins is Multus, which calls those of other networks.
     pub fn has_delegates(&self) -> bool {
         let mut plugins = self.plugins.iter();
@@ -184,9 +281,28 @@ impl ConfFile {
 }
 
 impl Plugin {
+    /// Sets what a runtime passes to every plugin of a list.
+    fn set_network(&mut self, name: Option<&String>, cni_version: Option<&String>) {
+        if let Tree::Object(members) = &mut self.netconf {
+            for (key, value) in [("name", name), ("cniVersion", cni_version)] {
+                let text = value.cloned().unwrap_or_default();
+                members.insert(key.to_owned(), Tree::Text(text));
+            }
+        }
+    }
+
     /// Its `type`; empty where it has none.
     pub fn kind(&self) -> &str {
         self.netconf.text_at("type").unwrap_or_default()
+    }
+
+    /// Whether it configures the routes of a result in the pod as they stand.
+    pub fn configures_routes(&self) -> bool {
+        let kind = self.kind();
+        matches!(
+            kind,
+            "bridge" | "dummy" | "host-device" | "ipvlan" | "macvlan" | "ptp" | "tap" | "vlan"
+        )
     }
 
     /// The name of its network; empty where it has none.
@@ -294,22 +410,107 @@ const ALONE_V6: &str = r#"{"cniVersion": "1.0.0", "name": "azure",
 
 /// The configuration files of a folder, by name.
 fn conf_files(folder: &Path) -> io::Result<Vec<ConfFile>> {
+    let paths = paths_in(folder, has_known_ending)?;
+    Ok(paths.into_iter().map(read_conf_file).collect())
+}
+
+/// The paths in a folder that runtimes read, by name. They skip folders, but not links to folders.
+fn paths_in(folder: &Path, is_read: fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        // Runtimes skip folders, but not links to folders.
         let is_folder = path.is_dir() && !path.is_symlink();
-        if has_known_ending(&path) && !is_folder {
+        if is_read(&path) && !is_folder {
             paths.push(path);
         }
     }
     paths.sort_unstable();
-    Ok(paths.into_iter().map(read_conf_file).collect())
+    Ok(paths)
 }
 
-/// Reads a file as runtimes do. Of one that they refuse, it keeps what can be read.
-fn read_conf_file(path: PathBuf) -> ConfFile {
-    let bytes = match read_bounded(&path, LIMIT) {
+/// The plugins in the folder of a network, each in a file of its own.
+fn plugins_in_folder(folder: &Path) -> Result<Vec<Plugin>, String> {
+    let is_plugin = |path: &Path| path.extension().is_some_and(|ending| ending == "conf");
+    let paths = match paths_in(folder, is_plugin) {
+        Ok(paths) => paths,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(format!("{}: {}", folder.display(), io_reason(&e))),
+    };
+    let mut plugins = Vec::new();
+    for path in paths {
+        let plugin = read_bytes(&path).and_then(|bytes| {
+            let file = parse(&String::from_utf8_lossy(&bytes))?;
+            let plugin = file.plugins.into_iter().next().filter(|_| !file.is_list);
+            plugin
+                .filter(|plugin| !plugin.kind().is_empty())
+                .ok_or_else(|| "it has no type".to_owned())
+        });
+        plugins.push(Plugin {
+            folder: Some(folder.to_owned()),
+            ..plugin.map_err(|why| format!("{}: {why}", path.display()))?
+        });
+    }
+    Ok(plugins)
+}
+
+/// Reads a Boolean of a list as libcni since 1.2 does, which takes a string for it too.
+fn boolean(members: &BTreeMap<String, Tree>, key: &str) -> Result<bool, String> {
+    let text = match members.get(key) {
+        None => return Ok(false),
+        Some(Tree::Text(text)) => text.to_lowercase(),
+        Some(Tree::Other(raw)) => raw.get().to_owned(),
+        Some(_) => String::new(),
+    };
+    let parsed = text.parse();
+    parsed.map_err(|_| format!("{key} must be true or false"))
+}
+
+/// The version that libcni since 1.2 chooses: the newest of `cniVersions` and `cniVersion` that it knows.
+fn chosen_version(
+    members: &BTreeMap<String, Tree>,
+    cni_version: Option<&str>,
+) -> Result<Option<String>, String> {
+    /// The newest that libcni up to 1.3 knows.
+    const NEWEST: [i64; 3] = [1, 1, 0];
+    let listed = match members.get("cniVersions") {
+        None => return Ok(None),
+        Some(Tree::List(listed)) => listed,
+        Some(_) => return Err("cniVersions must be a list".to_owned()),
+    };
+    let mut texts = Vec::new();
+    for item in listed {
+        match item {
+            Tree::Text(text) => texts.push(text.as_str()),
+            _ => return Err("cniVersions must be a list of strings".to_owned()),
+        }
+    }
+    texts.extend(cni_version.filter(|version| !version.is_empty()));
+    let mut known = Vec::new();
+    for text in texts {
+        let numbers = version_numbers(text).ok_or(format!("{text:?} is no CNI version"))?;
+        if numbers <= NEWEST {
+            known.push((numbers, text));
+        }
+    }
+    let newest = known.into_iter().max().map(|(_, text)| text);
+    Ok(newest.or(cni_version).map(str::to_owned))
+}
+
+/// The numbers of a version, as libcni reads it: those at the end may be missing.
+fn version_numbers(text: &str) -> Option<[i64; 3]> {
+    if text.is_empty() {
+        return Some([0, 1, 0]);
+    }
+    let mut numbers = [0; 3];
+    for (n, part) in text.split('.').enumerate() {
+        *numbers.get_mut(n)? = part.parse().ok()?;
+    }
+    Some(numbers)
+}
+
+/// Reads the bytes of a configuration file.
+fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
+    match read_bounded(path, LIMIT) {
         Ok(ReadOutcome::Read(bytes)) => Ok(bytes),
         Ok(ReadOutcome::Missing) if path.is_symlink() => {
             Err("it is a link that leads to no file".to_owned())
@@ -317,8 +518,12 @@ fn read_conf_file(path: PathBuf) -> ConfFile {
         Ok(ReadOutcome::Missing) => Err("it is gone now".to_owned()),
         Ok(ReadOutcome::TooLarge) => Err(format!("it is larger than {LIMIT} bytes")),
         Err(e) => Err(io_reason(&e)),
-    };
-    let bytes = match bytes {
+    }
+}
+
+/// Reads a file as runtimes do. Of one that they refuse, it keeps what can be read.
+fn read_conf_file(path: PathBuf) -> ConfFile {
+    let bytes = match read_bytes(&path) {
         Ok(bytes) => bytes,
         Err(why) => {
             return ConfFile {
@@ -330,7 +535,8 @@ fn read_conf_file(path: PathBuf) -> ConfFile {
     };
     let (text, encoding) = decode(&bytes);
     let mut file = match parse(&text) {
-        Ok(file) => {
+        Ok(mut file) => {
+            file.add_folder(&path);
             let ending = if file.is_list { "conflist" } else { "conf" };
             let is_plugin = file.is_list || file.plugins.iter().any(|p| !p.kind().is_empty());
             let is_misnamed = file.is_list != path.extension().is_some_and(|e| e == "conflist");
@@ -456,22 +662,19 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
         }
     };
     let (name, cni_version) = (text("name")?, text("cniVersion")?);
-    let shared = [("name", &name), ("cniVersion", &cni_version)];
     let plugins = match members.get("plugins") {
         Some(Tree::List(plugins)) => plugins.clone(),
         Some(_) => return Err("plugins must be a list".to_owned()),
         None => vec![whole.clone()],
     };
     let plugin = |netconf: Tree| {
-        let Tree::Object(mut members) = netconf else {
+        if !matches!(netconf, Tree::Object(_)) {
             return Err("a plugin must be an object".to_owned());
-        };
-        for (key, value) in shared {
-            let text = value.clone().unwrap_or_default();
-            members.insert(key.to_owned(), Tree::Text(text));
         }
-        let netconf = Tree::Object(members);
-        Ok(Plugin { netconf })
+        let folder = None;
+        let mut plugin = Plugin { netconf, folder };
+        plugin.set_network(name.as_ref(), cni_version.as_ref());
+        Ok(plugin)
     };
     let mut plugins: Vec<_> = plugins.into_iter().map(plugin).collect::<Result<_, _>>()?;
     // Each delegate is a configuration of its own.
@@ -480,13 +683,17 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
     for file in delegates.collect::<Result<Vec<_>, _>>()? {
         plugins.extend(file.plugins);
     }
-    Ok(ConfFile {
+    let mut file = ConfFile {
         is_list,
-        name,
-        cni_version,
+        name: name.clone(),
+        cni_version: cni_version.clone(),
         plugins,
         ..ConfFile::default()
-    })
+    };
+    if is_list || whole.get("type").is_none() {
+        file.read_disputed_keys(members)?;
+    }
+    Ok(file)
 }
 
 /// A JSON value of any kind, for documents of which only a part is known. Numbers keep their spelling. As in libcni, the keys of an
@@ -667,6 +874,60 @@ mod tests {
         assert_eq!(file.plugins[0].kind(), "ptp");
         let file = parse(&text.replace("plugins", "Plugins")).unwrap();
         assert_eq!(file.refusal(path), Some("it has no list `plugins`"));
+    }
+
+    #[test]
+    fn keys_of_a_list_are_read_as_every_release_of_libcni_does() {
+        let read = |keys: &str| {
+            let text = format!(r#"{{"name": "a", {keys}, "plugins": [{{"type": "ptp"}}]}}"#);
+            let file = parse(&text)?;
+            let who = file.disputed.map(|(who, _)| who);
+            Ok::<_, String>((who, file.chosen_version.unwrap_or_default()))
+        };
+        for (keys, who, version) in [
+            (r#""cniVersions": []"#, None, ""),
+            (r#""cniVersion": "1.0.0", "cniVersions": []"#, None, "1.0.0"),
+            (
+                r#""cniVersion": "1.0.0", "cniVersions": ["0.4.0"]"#,
+                None,
+                "1.0.0",
+            ),
+            (
+                r#""cniVersion": "0.3.1", "cniVersions": ["1.0.0", "1.2.0", "1.1.0"]"#,
+                None,
+                "1.1.0",
+            ),
+            (
+                r#""cniVersion": "1.2.0", "cniVersions": ["0.4"]"#,
+                None,
+                "0.4",
+            ),
+            (
+                r#""cniVersion": "1.2.0", "cniVersions": ["1.3.0"]"#,
+                None,
+                "1.2.0",
+            ),
+            (
+                r#""cniVersion": "x", "cniVersions": ["1.0.0"]"#,
+                Some(SINCE_1_2),
+                "",
+            ),
+            (r#""cniVersions": ["1.0.0.0"]"#, Some(SINCE_1_2), ""),
+            (r#""cniVersions": [1]"#, Some(SINCE_1_2), ""),
+            (r#""cniVersions": "1.0.0""#, Some(SINCE_1_2), ""),
+            (r#""disableCheck": true, "disableGC": "False""#, None, ""),
+            (r#""disableCheck": "TRUE""#, Some(BEFORE_1_2), ""),
+            (r#""disableGC": 1"#, Some(SINCE_1_2), ""),
+            (r#""loadOnlyInlinedPlugins": null"#, Some(SINCE_1_3), ""),
+        ] {
+            assert_eq!(read(keys), Ok((who, version.to_owned())), "{keys}");
+        }
+        for value in ["null", "1", "\"yes\"", "[]"] {
+            read(&format!(r#""disableCheck": {value}"#)).unwrap_err();
+        }
+        // A single plugin has none of these keys.
+        let single = r#"{"name": "a", "type": "ptp", "disableCheck": 1, "cniVersions": 1}"#;
+        assert!(parse(single).unwrap().disputed.is_none());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use rustix::process::geteuid;
 use serde::Serialize;
 
+use super::configuration::ForeignGateway;
 use super::inspection::Inspection;
 use super::{configuration, executables, host_links, records, source, storage};
 use crate::cni::{Call, CniError, CniVersion, LOCAL_SPACE};
@@ -19,7 +20,7 @@ use crate::ops::cli::CheckArgs;
 use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
 use crate::ops::held::held_records;
 use crate::ops::node::{Node, Now};
-use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
+use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, SINCE_1_3};
 use crate::ops::outcome::{CommandError, CommandOutput, needs_root};
 use crate::ops::screen::{Screen, Tint, first_few, format_age, join_first, pluralize};
 use crate::plugin::Trial;
@@ -557,8 +558,21 @@ fn predict_one(
     if let Some(why) = inspection.executables.failure(file) {
         return add.failed(why, &[FindingKind::Executable]);
     }
+    if let Some(kind) = file.misplaced() {
+        let msg = format!("{kind} needs the result of another plugin");
+        return add.failed(msg, &[FindingKind::Conflist]);
+    }
     match try_add(node, inspection, trial, plugin) {
         Ok(addresses) => {
+            let defaults = &inspection.config.defaults;
+            if let Some(foreign) = ForeignGateway::find(plugin, defaults, &addresses) {
+                if foreign.is_fatal {
+                    add.remedy = format!("correct or remove that route in {}", add.conflist);
+                    return add.failed(foreign.to_string(), &[FindingKind::Conflist]);
+                }
+                add.set_unknown(format!("is up to {}: {foreign}", plugin.kind()));
+                return add;
+            }
             if let Some((_, why)) = storage::cache_obstacle(node) {
                 let msg = format!("the runtime cannot record the result: {}", io_reason(&why));
                 return add.failed(msg, &[FindingKind::Disk]);
@@ -579,7 +593,7 @@ fn predict_one(
             }
         }
     }
-    match beyond_sight(inspection, file) {
+    match beyond_sight(inspection, file, plugin) {
         Some(why) if add.succeeds == Some(true) => add.set_unknown(why),
         // It fails in any case, but maybe before it comes to that.
         Some(_) => add.code = None,
@@ -589,11 +603,21 @@ fn predict_one(
 }
 
 /// What else decides whether an ADD succeeds that the plugin itself lets succeed.
-fn beyond_sight(inspection: &Inspection, file: &ConfFile) -> Option<String> {
+fn beyond_sight(inspection: &Inspection, file: &ConfFile, plugin: &Plugin) -> Option<String> {
     if let Some(path) = refused_before(&inspection.config, file) {
         return Some(format!(
             "is up to the runtime: containerd starts no pod because of {}, CRI-O skips that file",
             path.display()
+        ));
+    }
+    let mut read_before = inspection.config.usable().filter(|f| f.path <= file.path);
+    if let Some(dispute) = read_before.find_map(ConfFile::dispute) {
+        return Some(format!("is up to the runtime: {dispute}"));
+    }
+    if let Some(folder) = &plugin.folder {
+        return Some(format!(
+            "is up to the runtime: only {SINCE_1_3} reads {}",
+            folder.display()
         ));
     }
     let holder = inspection.lock_holder.as_ref()?;

@@ -2,14 +2,16 @@
 //! allocate from our subnets.
 
 use std::collections::BTreeSet;
+use std::fmt::{self, Display};
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
 use ipnet::IpNet;
 
 use super::executables::Executables;
 use super::inspection::Inspection;
-use crate::cni::{CallError, NAME, NAME_V6, ipam_keys, is_ipam_key};
+use crate::cni::{CallError, Defaults, NAME, NAME_V6, Route, ipam_keys, is_ipam_key};
 use crate::codec::named_address;
 use crate::failure::Failure;
 use crate::host::Paths;
@@ -29,6 +31,18 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     found.extend(conflists(paths, config, executables, held, visibility));
     let subnets = known_subnets(inspection.state.ipam(), inspection.matched());
     found.extend(overlapping(config, paths.name(), &subnets));
+    let subnets: Vec<IpNet> = subnets.into_iter().collect();
+    found.extend(config.ours(paths.name()).filter_map(|(file, plugin)| {
+        let foreign = ForeignGateway::find(plugin, &config.defaults, &subnets)?;
+        let severity = if foreign.is_fatal {
+            Severity::Error
+        } else {
+            Severity::Warning
+        };
+        let remedy = "correct or remove that route";
+        let finding = Finding::new(severity, FindingKind::Conflist, &foreign, &remedy);
+        Some(finding.about(file.path.display()))
+    }));
     found
 }
 
@@ -141,6 +155,7 @@ fn conflists(
         found.push(Finding::note(KIND, &text, &remedy).about(&other));
     }
     found.extend(config.files.iter().flat_map(repeated_keys));
+    found.extend(config.usable().filter_map(disputed));
     found
 }
 
@@ -192,6 +207,13 @@ fn repair_command(file: &ConfFile) -> Option<(&'static str, String)> {
         )),
         (Encoding::Utf8, _) => None,
     }
+}
+
+/// A file that some runtimes refuse and others accept.
+fn disputed(file: &ConfFile) -> Option<Finding> {
+    let text = format!("some runtimes refuse it: {}", file.dispute()?);
+    let remedy = "correct it, so that every runtime accepts it";
+    Some(Finding::warning(FindingKind::Conflist, &text, &remedy).about(file.path.display()))
 }
 
 /// The keys that a file has more than once.
@@ -271,6 +293,9 @@ fn conflist(
     let shown = file.path.display();
     let call = match plugin.parse_call(&config.defaults) {
         Ok(call) => call,
+        Err(CallError::Incompatible(_)) if executables.is_version_disputed(file) => {
+            return Vec::new();
+        }
         Err(error) => {
             let text = format!("every ADD fails: {error}");
             let is_version = matches!(error, CallError::Incompatible(_) | CallError::NoVersion(_));
@@ -287,6 +312,13 @@ fn conflist(
         }
     };
     let mut found = misspelt_keys(plugin, &shown.to_string());
+    found.extend(file.misplaced().map(|kind| {
+        let text = format_args!(
+            "every ADD fails: {kind} is the first plugin, and needs the result of another"
+        );
+        let remedy = format_args!("put it behind the main plugin in {shown}");
+        Finding::error(KIND, &text, &remedy).about(&shown)
+    }));
     found.extend(call.conf.ignored.iter().map(|why| {
         let text = format_args!("{why}; this is ignored");
         let remedy = format_args!("correct it in {shown}");
@@ -298,11 +330,12 @@ fn conflist(
         kind => kind,
     };
     let text = format_args!("{shown}: network {name}, plugin {kind}");
-    let version = plugin.netconf.text_at("cniVersion");
-    found.push(match version.unwrap_or_default() {
+    let version = file.chosen_version.as_ref().or(file.cni_version.as_ref());
+    found.push(match version.map_or("", String::as_str) {
         "" => {
-            let text = format_args!("{text}, without cniVersion, which means 0.2.0");
-            let remedy = format_args!("add \"cniVersion\": \"1.0.0\" to {shown}");
+            let text = format_args!("{text}, without cniVersion, which means 0.1.0");
+            let common = executables.common_version(file).unwrap_or("1.0.0");
+            let remedy = format_args!("add \"cniVersion\": \"{common}\" to {shown}");
             Finding::note(KIND, &text, &remedy)
         }
         version => Finding::ok(KIND, &format_args!("{text}, CNI {version}")),
@@ -328,6 +361,51 @@ fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
 fn is_near(word: &str, known: &str) -> bool {
     let distance = strsim::damerau_levenshtein(&word.to_lowercase(), &known.to_lowercase());
     distance <= (known.len() / 3).min(2)
+}
+
+/// A gateway of `ipam.routes` that is in no subnet of the pods.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ForeignGateway {
+    gateway: IpAddr,
+    /// Whether the main plugin fails because of it. Others do not configure the routes as they stand.
+    pub is_fatal: bool,
+}
+
+impl ForeignGateway {
+    /// Finds one, unless there are no subnets.
+    pub fn find(plugin: &Plugin, defaults: &Defaults, subnets: &[IpNet]) -> Option<ForeignGateway> {
+        let routes = plugin.parse_call(defaults).ok()?.conf.ipam.routes?;
+        // A link-local one needs no subnet.
+        let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let is_ours = |ip: &IpAddr| subnets.iter().any(|subnet| subnet.contains(ip));
+        let mut gateways = routes.iter().filter_map(|route| route.gw);
+        let gateway = gateways.find(|ip| !is_local(ip) && !is_ours(ip))?;
+        let mut of_family = subnets
+            .iter()
+            .filter(|subnet| subnet.addr().is_ipv4() == gateway.is_ipv4());
+        of_family.next()?;
+        let leads_there = |route: &Route| {
+            route.dst.prefix_len() > 0 && route.dst.contains(&gateway) && route.gw != Some(gateway)
+        };
+        Some(ForeignGateway {
+            gateway,
+            is_fatal: plugin.configures_routes() && !routes.iter().any(leads_there),
+        })
+    }
+}
+
+impl Display for ForeignGateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gateway = self.gateway;
+        write!(
+            f,
+            "the gateway {gateway} in ipam.routes is in no subnet of the pods"
+        )?;
+        if self.is_fatal {
+            f.write_str(", so every ADD fails")?;
+        }
+        Ok(())
+    }
 }
 
 /// Every subnet that this plugin allocates from, as the state or the source knows it. The subnet of all addresses, which stands for no
@@ -435,6 +513,26 @@ mod tests {
             assert_eq!(lines.len(), 1, "{ipam}");
             assert_eq!(lines[0].severity, Severity::Ok, "{lines:?}");
         }
+    }
+
+    #[test]
+    fn gateway_in_no_subnet_is_found() {
+        let find = |kind: &str, routes: &str| {
+            let text = format!(
+                r#"{{"name":"x","type":"{kind}","ipam":{{"type":"azure-vnet-ipam","routes":[{routes}]}}}}"#
+            );
+            let plugin = parse(&text).unwrap().plugins.remove(0);
+            let subnets = ["10.224.0.0/16".parse().unwrap()];
+            let found = ForeignGateway::find(&plugin, &Defaults::default(), &subnets);
+            found.map(|found| found.is_fatal)
+        };
+        let own = r#"{"dst":"0.0.0.0/0","gw":"10.224.0.1"},{"dst":"10.9.0.0/16"},{"dst":"::/0","gw":"fe80::1"}"#;
+        let foreign = r#"{"dst":"10.225.0.0/16","gw":"10.225.0.1"}"#;
+        let leads_there = format!(r#"{{"dst":"10.225.0.1/32"}},{foreign}"#);
+        assert_eq!(find("ptp", own), None);
+        assert_eq!(find("ptp", foreign), Some(true));
+        assert_eq!(find("ptp", &leads_there), Some(false));
+        assert_eq!(find("azure-vnet", foreign), Some(false));
     }
 
     #[test]

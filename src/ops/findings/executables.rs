@@ -1,7 +1,7 @@
 //! The executables that runtimes call for our networks: whether they are there, speak the CNI version, and which plugin stands in the
 //! place of ours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +12,7 @@ use crate::host::metadata_below;
 use crate::ops::finding::{Finding, FindingKind, Severity, is_plain_path, remount};
 use crate::ops::install::{self, Kind};
 use crate::ops::node::Node;
-use crate::ops::node_config::{ConfFile, NodeConfig, Plugin};
+use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, SINCE_1_2, SINCE_1_3};
 use crate::ops::probe::{ProbeError, ask_version};
 
 const KIND: FindingKind = FindingKind::Executable;
@@ -69,6 +69,14 @@ impl Executables {
                 entry.or_insert_with(examined);
             }
         }
+        let files = config.ours(node.paths().name()).map(|(file, _)| file);
+        let always = files.flat_map(ConfFile::always_called).flat_map(kinds_of);
+        let always: BTreeSet<&str> = always.collect();
+        for (kind, found) in &mut executables.found {
+            if found.finding.is_problem() && !always.contains(&**kind) {
+                soften(&mut found.finding);
+            }
+        }
         let is_there = |kind| folder.join(kind).symlink_metadata().is_ok();
         let kinds = &executables.found;
         let are_elsewhere = !kinds.is_empty() && !kinds.keys().any(is_there);
@@ -101,7 +109,41 @@ impl Executables {
         if self.failure(file).is_some() {
             return None;
         }
-        self.of_file(file).find_map(|found| found.unknown.clone())
+        let unknown = self.of_file(file).find_map(|found| found.unknown.clone());
+        unknown.or_else(|| self.dispute(file))
+    }
+
+    /// Why some runtimes fail to call a plugin of this file, and others do not.
+    fn dispute(&self, file: &ConfFile) -> Option<String> {
+        if self.is_version_disputed(file) {
+            return Some(format!(
+                "is up to the runtime: {SINCE_1_2} asks for CNI {} there, others for {}",
+                file.chosen_version.as_deref().unwrap_or_default(),
+                file.version()
+            ));
+        }
+        let mut in_folder = file.plugins.iter().filter(|p| p.folder.is_some());
+        let plugin = in_folder.find(|plugin| {
+            let found = self.found.get(plugin.kind());
+            let is_problem = found.is_some_and(|found| found.finding.is_problem());
+            let version = file.chosen_version.as_deref().unwrap_or(file.version());
+            is_problem || self.refuses(plugin.kind(), version)
+        })?;
+        let kind = plugin.kind();
+        Some(format!(
+            "is up to the runtime: only {SINCE_1_3} calls {kind}"
+        ))
+    }
+
+    /// Whether all plugins speak the version that some runtimes ask for, and not that of others.
+    pub fn is_version_disputed(&self, file: &ConfFile) -> bool {
+        let is_spoken = |version: &str| {
+            let mut plugins = file.always_called();
+            let is_refused = plugins.any(|plugin| self.refuses(plugin.kind(), version));
+            CniVersion::parse(version).is_some() && !is_refused
+        };
+        let mut chosen = file.chosen_version.iter();
+        chosen.any(|chosen| is_spoken(chosen) != is_spoken(file.version()))
     }
 
     /// Why an ADD through the plugins of this file fails, if one of their executables makes it fail.
@@ -114,52 +156,80 @@ impl Executables {
 
     /// The executables of a file's plugins, and of ours.
     fn of_file(&self, file: &ConfFile) -> impl Iterator<Item = &Executable> {
-        let plugins = file.plugins.iter();
-        let kinds = plugins.flat_map(|plugin| [plugin.kind(), our_kind(plugin)]);
+        let kinds = file.plugins.iter().flat_map(kinds_of);
         kinds.filter_map(|kind| self.found.get(kind))
     }
 
     /// The plugins of a file that do not speak its version, with the newest that all of them speak.
     fn mismatch(&self, file: &ConfFile) -> Option<Finding> {
-        // A version that this plugin does not speak is a mistake of the file, and is named as such.
-        let version = file.cni_version.as_deref().and_then(CniVersion::parse)?;
-        let refusing = self.refusing(file, version.as_str());
-        let first = refusing.first()?;
         let path = file.path.display();
+        if self.is_version_disputed(file) {
+            let chosen = file.chosen_version.as_deref().unwrap_or_default();
+            let text = format_args!(
+                "{SINCE_1_2} asks for CNI {chosen} in {path}, others for {}, and all plugins speak only one of these",
+                file.version()
+            );
+            let remedy = format_args!(
+                "remove the other one from cniVersion and cniVersions in {path}, or install other plugins"
+            );
+            return Some(Finding::warning(KIND, &text, &remedy).about(&path));
+        }
+        // A version that this plugin does not speak is a mistake of the file, and is named as such.
+        let version = CniVersion::parse(file.version())?.as_str();
+        let refusing = self.refusing(file, version);
+        let first = refusing.first()?;
         let names = refusing.join(", ");
+        let (key, remedy) = match (&file.cni_version, self.common_version(file)) {
+            (None, Some(common)) => (
+                " without cniVersion",
+                format!("add \"cniVersion\": \"{common}\" to it"),
+            ),
+            _ => ("", format!("install a newer {names}")),
+        };
         let text = format!(
-            "{} speaks no CNI {version}, which {path} asks for, so every ADD of its network fails",
+            "{} speaks no CNI {version}, which {path} asks for{key}, so every ADD of its network fails",
             if refusing.len() == 1 { first } else { &*names }
         );
-        let remedy = format!("install a newer {names}");
-        let finding = match self.ask_for_common_version(file) {
+        let mut finding = match self.ask_for_common_version(file) {
             Some((other_way, command)) => {
                 let remedy = format!("{remedy}, or {other_way}");
                 Finding::error(KIND, &text, &remedy).with_commands([command])
             }
             None => Finding::error(KIND, &text, &remedy),
         };
+        let mut always = file.always_called();
+        if !always.any(|plugin| self.refuses(plugin.kind(), version)) {
+            soften(&mut finding);
+        }
         Some(finding.about(&path))
     }
 
     /// The plugins of a file that answer VERSION and do not speak this version.
     fn refusing<'a>(&self, file: &'a ConfFile, version: &str) -> Vec<&'a str> {
         let kinds = file.plugins.iter().map(Plugin::kind);
-        let refuses = |kind: &&str| {
-            let found = self.found.get(*kind);
-            let versions = found.map_or(&[][..], |found| &found.versions);
-            !versions.is_empty() && versions.iter().all(|known| known != version)
-        };
-        kinds.filter(refuses).collect()
+        kinds.filter(|kind| self.refuses(kind, version)).collect()
+    }
+
+    /// Whether a plugin answers VERSION and does not speak this version.
+    fn refuses(&self, kind: &str, version: &str) -> bool {
+        let found = self.found.get(kind);
+        let versions = found.map_or(&[][..], |found| &found.versions);
+        !versions.is_empty() && versions.iter().all(|known| known != version)
+    }
+
+    /// The newest CNI version that all plugins of a file speak.
+    pub fn common_version(&self, file: &ConfFile) -> Option<&'static str> {
+        let mut newest = CniVersion::texts().into_iter().rev();
+        newest.find(|candidate| self.refusing(file, candidate).is_empty())
     }
 
     /// How a file asks for the newest CNI version that all of its plugins speak, and the command that does it.
     pub fn ask_for_common_version(&self, file: &ConfFile) -> Option<(String, String)> {
         let version = file.cni_version.as_deref()?;
         let path = file.path.to_str().filter(|path| is_plain_path(path))?;
-        is_plain_path(version).then_some(())?;
-        let mut newest = CniVersion::texts().into_iter().rev();
-        let common = newest.find(|candidate| self.refusing(file, candidate).is_empty())?;
+        // Of `cniVersions`, another one may be chosen.
+        (is_plain_path(version) && file.chosen_version.is_none()).then_some(())?;
+        let common = self.common_version(file)?;
         let escaped = version.replace('.', "\\.");
         let command = format!(
             "sudo sed -i 's|\"cniVersion\" *: *\"{escaped}\"|\"cniVersion\": \"{common}\"|' {path}"
@@ -167,6 +237,17 @@ impl Executables {
         let remedy = format!("ask for {common}, which all plugins of the file speak:");
         Some((remedy, command))
     }
+}
+
+/// Says of a finding that it is about plugins in the folder of a network alone.
+fn soften(finding: &mut Finding) {
+    finding.severity = finding.severity.max(Severity::Warning);
+    finding.text += &format!("; only {SINCE_1_3} calls it");
+}
+
+/// The executables that a plugin needs: its own, and that of ours.
+fn kinds_of(plugin: &Plugin) -> [&str; 2] {
+    [plugin.kind(), our_kind(plugin)]
 }
 
 /// The name of the executable: the type of `ipam`, or the plugin's own type.

@@ -966,6 +966,77 @@ broken_nodes! {
         add: Add::Fails,
         by_hand: "true",
     }
+    cni_versions_name_one_that_the_main_plugin_does_not_speak {
+        broken_by: "sed -i 's/\"cniVersion\": *\"[^\"]*\"/\"cniVersion\": \"1.0.0\", \"cniVersions\": [\"1.1.0\", \"0.4.0\"]/' /etc/cni/net.d/10-bridge.conflist; $OURS check | grep 'Nothing is wrong; new pods get' || exit 1; sed -i 's/,\"1.1.0\"//' /run/broken-node/bridge; COLUMNS=999 $OURS check | grep 'asks for CNI 1.1.0 in /etc/cni/net.d/10-bridge.conflist, others for 1.0.0'",
+        findings: &["executable"],
+        add: Add::Unknown,
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist; sed -i 's/1.1.0/1.0.0/' /etc/cni/net.d/10-bridge.conflist",
+    }
+    cni_versions_name_one_that_all_plugins_speak {
+        broken_by: "sed -i 's/\"cniVersion\": *\"[^\"]*\"/\"cniVersion\": \"1.2.0\", \"cniVersions\": [\"1.0.0\"]/' /etc/cni/net.d/10-bridge.conflist",
+        findings: &["executable"],
+        add: Add::Unknown,
+    }
+    cni_versions_are_spoken_by_no_plugin {
+        broken_by: "sed -i 's/\"cniVersion\": *\"[^\"]*\"/\"cniVersions\": [\"1.1.0\"], &/' /etc/cni/net.d/10-bridge.conflist; sed -i 's/,\"1.1.0\"//' /run/broken-node/bridge; ! $OURS check | grep 'sed -i'",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist; sed -i 's/1.1.0/1.0.0/' /etc/cni/net.d/10-bridge.conflist",
+    }
+    the_version_is_missing {
+        broken_by: "sed -i '/\"cniVersion\"/d' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'bridge speaks no CNI 0.1.0, which /etc/cni/net.d/10-bridge.conflist asks for without cniVersion' && COLUMNS=999 $OURS check | grep 'add \"cniVersion\": \"1.1.0\"'",
+        findings: &["executable"],
+        add: Add::Fails,
+    }
+    the_version_is_missing_and_all_plugins_speak_the_oldest {
+        broken_by: "sed -i '/\"cniVersion\"/d' /etc/cni/net.d/10-bridge.conflist; sed -i 's/\"0.3.1\"/\"0.1.0\",&/' /run/broken-node/bridge; COLUMNS=999 $OURS check | grep 'without cniVersion, which means 0.1.0'",
+    }
+    a_plugin_in_the_folder_of_the_network_is_missing {
+        screen: true,
+        broken_by: "mkdir /etc/cni/net.d/azure-bridge; echo '{\"type\": \"firewall2\"}' >/etc/cni/net.d/azure-bridge/20-a.conf",
+        findings: &["executable"],
+        add: Add::Unknown,
+        by_hand: "rm -r /etc/cni/net.d/azure-bridge",
+    }
+    a_plugin_in_the_folder_of_the_network_works {
+        broken_by: "mkdir -p /etc/cni/net.d/azure-bridge/30-c.conf; cd /etc/cni/net.d/azure-bridge; echo '{\"type\": \"bridge\"}' >20-a.conf; echo '{\"type\": \"x\"}' >20-b.json",
+    }
+    a_file_in_the_folder_of_the_network_is_broken {
+        broken_by: "mkdir /etc/cni/net.d/azure-bridge; echo '{' >/etc/cni/net.d/azure-bridge/20-a.conf",
+        findings: &["conflist"],
+        add: Add::Unknown,
+        by_hand: "rm -r /etc/cni/net.d/azure-bridge",
+    }
+    a_broken_folder_of_the_network_is_not_read {
+        broken_by: "touch /etc/cni/net.d/azure-bridge; sed -i 's/\"plugins\"/\"loadOnlyInlinedPlugins\": true, &/' /etc/cni/net.d/10-bridge.conflist",
+        by_hand: "rm /etc/cni/net.d/azure-bridge",
+    }
+    all_plugins_are_in_the_folder_of_the_network {
+        broken_by: "mkdir /etc/cni/net.d/azure-bridge; netconf >/etc/cni/net.d/azure-bridge/20-a.conf; echo '{\"cniVersion\": \"1.0.0\", \"name\": \"azure-bridge\"}' >/etc/cni/net.d/10-bridge.conflist",
+        findings: &["conflist"],
+        add: Add::Unknown,
+        by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist; rm -r /etc/cni/net.d/azure-bridge",
+    }
+    disable_check_is_no_boolean {
+        broken_by: "sed -i 's/\"plugins\"/\"disableCheck\": \"yes\", &/' /etc/cni/net.d/10-bridge.conflist; $OURS check | grep 'disableCheck must be true or false'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    disable_gc_is_no_boolean {
+        broken_by: "sed -i 's/\"plugins\"/\"disableGC\": null, &/' /etc/cni/net.d/10-bridge.conflist",
+        findings: &["conflist"],
+        add: Add::Unknown,
+    }
+    a_route_has_a_gateway_of_another_subnet {
+        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"routes\": [{\"dst\": \"0.0.0.0\\/0\", \"gw\": \"10.224.0.1\"}, {\"dst\": \"10.225.0.0\\/16\", \"gw\": \"10.230.0.1\"}], &/' /etc/cni/net.d/10-bridge.conflist",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    the_first_plugin_needs_the_result_of_another {
+        broken_by: "cp /run/broken-node/bridge /opt/cni/bin/portmap; sed -i 's/\"plugins\": *\\[/& {\"type\": \"portmap\"},/' /etc/cni/net.d/10-bridge.conflist",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
     plugin_is_not_executable {
         broken_by: "chmod 644 /opt/cni/bin/azure-vnet-ipam",
         findings: &["executable"],
