@@ -797,6 +797,19 @@ broken_nodes! {
         findings: &["conflist"],
         by_hand: "rm /etc/cni/net.d/05-x.conf",
     }
+    it_is_healthy_and_checked_in_the_network_of_a_container {
+        broken_by: "ln -sfn real/$PPID /proc/1; says() { grep -B 9 '^Not checked: the network of the node ' | grep 'could be checked; whether new pods get addresses cannot be seen'; }; \
+            export COLUMNS=999; unshare -n $OURS check | says && ip netns exec web-1 $OURS check | says && \
+            unshare -nm --propagation private sh -c 'mount -t tmpfs none /run; [ /var/run -ef /run ] || mount --bind /run /var/run; /opt/cni/bin/azure-vnet-ipam check' | says && \
+            ! unshare -n $OURS check -q && vanish web-3 && later 3700 unshare -n $OURS reclaim --yes | grep 'Nothing was freed' && \
+            nsenter -t 1 -m -n /opt/cni/bin/azure-vnet-ipam check | grep 'Nothing is wrong' && ln -sfn self /proc/1 && \
+            later 3700 $OURS reclaim --yes | grep 'Freed 1 address' && add web-3",
+    }
+    a_file_is_broken_and_checked_in_the_network_of_a_container {
+        broken_by: "echo '{' >/etc/cni/net.d/10-bridge.conflist; ln -sfn real/$PPID /proc/1; unshare -n $OURS check | grep '1 conflist problem; new pods get no address' && ln -sfn self /proc/1",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
     the_main_plugin_is_a_link_that_dangles_on_the_node_and_in_a_container {
         broken_by: "ln -sfn bridge-1 /opt/cni/bin/bridge; ln -s /nowhere/bridge /opt/cni/bin/bridge-1; ln -sfn real/$PPID /proc/1; \
             unshare -m --propagation private $OURS check | grep '1 executable problem; new pods get no address' && ln -sfn self /proc/1",
