@@ -98,6 +98,17 @@ impl CheckReport {
             let adds = adds.iter_mut().filter(|add| add.needs_network());
             adds.for_each(|add| add.set_unknown(IN_CONTAINER.to_owned()));
         }
+        let new: Vec<IpNet> = adds.iter().flat_map(|add| add.addresses.clone()).collect();
+        findings.extend(host_links::missing_ipv6(node.paths(), inspection, &new));
+        if host_links::lacks_ipv6(node.paths(), "default") {
+            let gets_ipv6 = |add: &&mut Prediction| {
+                let mut addresses = add.addresses.iter();
+                addresses.any(|net| net.addr().is_ipv6())
+            };
+            let why = "depends on the main plugin, as IPv6 is switched off";
+            let adds = adds.iter_mut().filter(gets_ipv6);
+            adds.for_each(|add| add.set_unknown(why.to_owned()));
+        }
         if visibility.not_mounted.is_some() {
             findings.retain(|finding| finding.kind != FindingKind::Source);
             let adds = adds.iter_mut();

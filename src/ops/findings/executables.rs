@@ -263,14 +263,22 @@ fn unusable_file(
     if file.as_ref().is_some_and(Metadata::is_dir) {
         return Some(folder_in_its_place(path, is_ours, node));
     }
+    let exists = file.is_some();
     let Some(meta) = file.filter(Metadata::is_file) else {
-        let why = if path.is_symlink() {
-            "is a link that leads to no file"
-        } else {
-            "does not exist"
+        let why = match (path.is_symlink(), exists) {
+            (true, true) => "is a link that leads to a device, a pipe or a socket",
+            (true, false) => "is a link that leads to no file",
+            (false, true) => "is a device, a pipe or a socket",
+            (false, false) => "does not exist",
         };
         let text = format_args!("{shown} {why}, so every ADD of its network fails");
-        return Some(if is_ours {
+        return Some(if is_ours && exists {
+            // `install` replaces only files, and links to them.
+            let away = format!("sudo mv {shown} {shown}.old");
+            let remedy = "move it away, and put this program there:";
+            let finding = Finding::error(KIND, &text, &remedy);
+            finding.with_commands([away, install_command(node, "")])
+        } else if is_ours {
             let finding = Finding::error(KIND, &text, &"put this program there:");
             let force = if path.is_symlink() { " --force" } else { "" };
             finding.with_commands([install_command(node, force)])
