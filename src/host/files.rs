@@ -329,10 +329,10 @@ pub struct Room {
 /// # Errors
 /// The file system is full or read-only, this user may not write there, or it is not a folder.
 pub fn check_room(folder: &Path, length: usize) -> io::Result<()> {
-    access(folder, Access::WRITE_OK | Access::EXEC_OK)?;
     if !fs::metadata(folder)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
+    access(folder, Access::WRITE_OK | Access::EXEC_OK)?;
     let found = statvfs(folder)?;
     if found.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Err(Errno::ROFS.into());

@@ -213,10 +213,17 @@ pub fn is_plain_path(path: &str) -> bool {
         .all(|c| c.is_ascii_alphanumeric() || "-_.:@+/".contains(c))
 }
 
-/// The command that mounts the file system of a path again with an option. Of mounts on one place, the last one counts.
+/// The command that mounts the file system of a path again with an option.
 pub fn remount(option: &str, path: &Path) -> String {
-    let shown = path.display();
-    format!("sudo mount -o remount,{option} \"$(findmnt -n -o TARGET -T {shown} | tail -n 1)\"")
+    format!("sudo mount -o remount,{option} {}", mount_point(path))
+}
+
+/// The mount point of the file system of a path, as part of a command. Of mounts on one place, the last one counts.
+pub fn mount_point(path: &Path) -> String {
+    format!(
+        "\"$(findmnt -n -o TARGET -T {} | tail -n 1)\"",
+        path.display()
+    )
 }
 
 /// Sorts findings: the worst first, then by kind, cause and subject. Addresses sort by value.

@@ -6,6 +6,7 @@
 //! Files are never renamed away, only over others, so a working plugin stands at the path at every moment, whatever kills the command.
 //! A symbolic link at the path is replaced itself, never what it leads to: other names may lead to the same file.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Read};
@@ -18,10 +19,12 @@ use tracing::warn;
 
 use super::cli::{InstallArgs, UninstallArgs};
 use super::node::Node;
+use super::node_config::NodeConfig;
 use super::outcome::{
     CommandError, CommandOutput, OutputFormat, describe_operator, needs_root, start_log,
 };
 use super::probe::ask_version;
+use super::screen::join_first;
 use super::version::LINE;
 use crate::cni::{NAME, NAME_V6};
 use crate::failure::SUDO_REMEDY;
@@ -245,7 +248,8 @@ impl Installation {
             }
             None => {
                 fs::rename(&self.kept, &self.path).map_err(self.failed("replace the file"))?;
-                format!("The original is back as {path}: {kept}.")
+                let but = self.unspoken_version(node).unwrap_or_default();
+                format!("The original is back as {path}: {kept}.{but}")
             }
             Some(_) if is_ours && force => {
                 fs::remove_file(&self.path).map_err(self.failed("remove the file"))?;
@@ -261,6 +265,23 @@ impl Installation {
         self.flush(&folder)?;
         note(node, &format!("{LINE} was uninstalled from {path}"));
         Ok(self.outcome(true, true, text))
+    }
+
+    /// The network configurations that ask the original, which is back, for a CNI version that it does not speak.
+    fn unspoken_version(&self, node: &Node) -> Option<String> {
+        let spoken = ask_version(&self.path).ok()?;
+        let name = self.path.file_name()?.to_str()?;
+        let config = NodeConfig::read(node.paths());
+        let files: BTreeSet<String> = config
+            .ours(name)
+            .filter(|(file, _)| !spoken.iter().any(|version| version == file.version()))
+            .map(|(file, _)| file.path.display().to_string())
+            .collect();
+        let newest = spoken.last().filter(|_| !files.is_empty())?;
+        Some(format!(
+            " It speaks CNI up to {newest}, so every ADD fails until cniVersion is lowered in {}.",
+            join_first(files)
+        ))
     }
 
     fn outcome(&self, ok: bool, changed: bool, text: String) -> Outcome {

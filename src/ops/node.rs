@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use rustix::process::geteuid;
 
 use super::outcome::CommandError;
 use super::screen::Screen;
 use crate::events::History;
 use crate::evidence::Progress;
-use crate::host::{Paths, Timestamp, boot_now, read_text, wall_now};
-use crate::ipam::{Candidate, Ipam, Moment, NetNs, Taken};
+use crate::host::{Paths, Timestamp, boot_now, namespace_id, read_text, wall_now};
+use crate::ipam::{Candidate, Evidence, Ipam, Kernel, Moment, NetNs, Place, Routes, Taken};
 use crate::plugin::{Context, Scan};
 use crate::state::{LockError, Locked, State, WAIT};
 use crate::stdio;
@@ -85,6 +86,44 @@ impl Node {
             mounts.split(' ').next().map(str::to_owned)
         };
         root("1").is_some_and(|first| root("self") != Some(first))
+    }
+
+    /// Whether this process is in another network namespace than the node, as in a container: the namespace of process 1 is another one,
+    /// and has an address of a pool's subnet. Without that address, the node may be a part of a machine, whose process 1 is elsewhere.
+    pub fn is_in_other_network(&self, ipam: &Ipam, kernel: &Kernel) -> bool {
+        let namespace = self.paths().process(1).join("ns/net");
+        let Some(first) = namespace_id(self.paths(), &namespace.display().to_string())
+            .ok()
+            .flatten()
+        else {
+            return false;
+        };
+        let subnets: Vec<IpNet> = ipam
+            .pools()
+            .filter_map(|(_, key, pool)| pool.net(key))
+            .collect();
+        let addresses = kernel.addresses_by_namespace.get(&first);
+        let is_of_node = || {
+            let mut addresses = addresses.into_iter().flatten();
+            addresses.any(|address| subnets.iter().any(|net| net.contains(address)))
+        };
+        kernel.host.is_some_and(|own| own != first) && (subnets.is_empty() || is_of_node())
+    }
+
+    /// Marks what a scan cannot show where this process is in another network namespace than the node.
+    pub fn note_other_network(&self, ipam: &Ipam, evidence: &mut Evidence) {
+        if !self.is_in_other_network(ipam, &evidence.kernel) {
+            return;
+        }
+        let why = "this process is in another network namespace than the node";
+        evidence.kernel.incomplete = Some(why.to_owned());
+        evidence.routes = Routes::Unreadable(why.to_owned());
+        // Its own addresses are not those of the host.
+        for place in evidence.kernel.configured.values_mut() {
+            if *place == Place::Host {
+                *place = Place::Namespace("/proc/self/ns/net".to_owned());
+            }
+        }
     }
 
     /// How to type this program for a command that needs root.

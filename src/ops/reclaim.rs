@@ -71,7 +71,8 @@ pub fn run(node: &Node, args: &ReclaimArgs) -> Result<CommandOutput, CommandErro
     let mut candidates = state.ipam().candidates(|_, _, _| true, None, boot_now());
     candidates.retain(|candidate| is_asked(&candidate.held));
     let judged: BTreeSet<IpAddr> = candidates.iter().map(|candidate| candidate.key).collect();
-    let scan = capture_snapshot(candidates, &node.context);
+    let mut scan = capture_snapshot(candidates, &node.context);
+    node.note_other_network(state.ipam(), &mut scan.evidence);
     let mut events = Vec::new();
     if done {
         (state, events) = free(node, &scan)?;
@@ -133,7 +134,8 @@ pub fn reclaim_dead(node: &Node) -> Result<(), CommandError> {
     if candidates.is_empty() || state.ipam().quarantine.is_some() {
         return Ok(());
     }
-    let scan = Scan::at_node(candidates, &node.context);
+    let mut scan = Scan::at_node(candidates, &node.context);
+    node.note_other_network(state.ipam(), &mut scan.evidence);
     let mut expected = Vec::new();
     reclaim(&mut state, &scan, boot_now(), &mut expected);
     let seems_dead =

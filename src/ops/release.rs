@@ -202,7 +202,8 @@ impl ReleaseReport {
                 ));
             }
         }
-        let scan = capture_snapshot(candidates.clone(), &node.context);
+        let mut scan = capture_snapshot(candidates.clone(), &node.context);
+        node.note_other_network(state.ipam(), &mut scan.evidence);
         for Candidate { key, held, .. } in &candidates {
             let found = signs(address.unwrap_or(*key), held, state.ipam(), &scan.evidence);
             let is_new = |sign: &String| !self.signs_of_life.contains(sign);

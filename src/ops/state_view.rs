@@ -63,6 +63,7 @@ impl StateView {
         let mut evidence = capture_snapshot(Vec::new(), &node.context).evidence;
         let state = StateView::load(node);
         note_moved_namespaces(state.ipam().holders(), &mut evidence, node.paths());
+        node.note_other_network(state.ipam(), &mut evidence);
         (state, evidence)
     }
 

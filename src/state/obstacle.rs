@@ -88,6 +88,11 @@ pub fn lock_obstacle(paths: &Paths, is_root: bool) -> Option<LockObstacle> {
         path: path.to_owned(),
         source,
     };
+    if folder.is_symlink()
+        && let Err(error) = fs::metadata(&folder)
+    {
+        return Some(obstacle(&folder, error));
+    }
     if fs::metadata(&folder).is_ok_and(|meta| !meta.is_dir()) {
         return Some(obstacle(&folder, io::ErrorKind::NotADirectory.into()));
     }

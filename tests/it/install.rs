@@ -214,7 +214,13 @@ fn reports_say_what_was_there() {
     says("install", 1, why);
     says("uninstall", 1, "add --force to replace it by ");
     says("install --force", 0, "not kept as it does not answer ");
-    says("uninstall", 0, "The original is back as ");
+    let conflist = r#"{"cniVersion":"1.1.0","name":"x","plugins":[{"type":"ptp","ipam":{"type":"azure-vnet-ipam"}}]}"#;
+    folder.node.put("/etc/cni/net.d/10-x.conflist", conflist);
+    says(
+        "uninstall",
+        0,
+        "so every ADD fails until cniVersion is lowered in /",
+    );
     folder.put(KEPT, b"");
     folder.put_executable(V4, &binary());
     says("uninstall", 1, "exec format error");

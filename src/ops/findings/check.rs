@@ -15,7 +15,7 @@ use super::{configuration, executables, host_links, records, source, storage};
 use crate::cni::{Call, CniError, CniVersion, LOCAL_SPACE};
 use crate::failure::Failure;
 use crate::host::io_reason;
-use crate::ipam::{Evidence, EvidenceList, Ipam, Kernel, Refusal, Routes};
+use crate::ipam::{EvidenceList, Ipam, Kernel, Refusal, Routes};
 use crate::ops::cli::CheckArgs;
 use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
 use crate::ops::held::held_records;
@@ -91,7 +91,9 @@ impl CheckReport {
             // The next ADD would leave the state as it is.
             Err(_) => ipam,
         };
-        findings.extend(records_now_and_next(node, inspection, healed));
+        if !inspection.is_in_other_network {
+            findings.extend(records_now_and_next(node, inspection, healed));
+        }
         // An address that connects a second link to a subnet is a finding of its own.
         let of_links: BTreeSet<IpAddr> = findings
             .iter()
@@ -104,16 +106,35 @@ impl CheckReport {
         };
         findings.retain(|finding| !is_repeated(finding));
         let mut adds = predict(node, inspection, &trial);
+        if inspection.is_in_other_network {
+            let adds = adds.iter_mut().filter(|add| add.needs_network());
+            adds.for_each(|add| add.set_unknown(IN_CONTAINER.to_owned()));
+        }
+        let new: Vec<IpNet> = adds.iter().flat_map(|add| add.addresses.clone()).collect();
+        findings.extend(host_links::missing_ipv6(node.paths(), inspection, &new));
+        if host_links::lacks_ipv6(node.paths(), "default") {
+            let gets_ipv6 = |add: &&mut Prediction| {
+                let mut addresses = add.addresses.iter();
+                addresses.any(|net| net.addr().is_ipv6())
+            };
+            let why = "depends on the main plugin, as IPv6 is switched off";
+            let adds = adds.iter_mut().filter(gets_ipv6);
+            adds.for_each(|add| add.set_unknown(why.to_owned()));
+        }
         if visibility.not_mounted.is_some() {
             findings.retain(|finding| finding.kind != FindingKind::Source);
             let adds = adds.iter_mut();
             let hidden = adds.filter(|add| add.explained_by.contains(&FindingKind::Source));
-            hidden.for_each(|add| add.set_unknown("cannot be seen in this container".to_owned()));
+            hidden.for_each(|add| add.set_unknown(IN_CONTAINER.to_owned()));
         }
         findings.extend(explain_failures(&adds, &findings));
         remove_needless_sudo(&mut findings);
-        let not_seen = not_seen(node, &inspection.evidence, &visibility);
-        CheckReport::of_findings(findings, not_seen, ipam, adds, &node.now)
+        let not_seen = not_seen(node, inspection, &visibility);
+        let mut report = CheckReport::of_findings(findings, not_seen, ipam, adds, &node.now);
+        if inspection.is_in_other_network {
+            report.compared = 0;
+        }
+        report
     }
 
     /// Sorts and counts the findings.
@@ -348,8 +369,10 @@ fn describe_adds(adds: &[Prediction]) -> String {
 fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
     let mut found = vec![version(node)];
     found.extend(storage::examine(node, inspection, visibility));
-    found.extend(source::examine(node, inspection, visibility));
-    found.extend(host_links::examine(node, inspection));
+    if !inspection.is_in_other_network {
+        found.extend(source::examine(node, inspection, visibility));
+        found.extend(host_links::examine(node, inspection));
+    }
     found.extend(configuration::examine(node, inspection, visibility));
     found.extend(executables::examine(&inspection.executables));
     found.extend(namespaces(&inspection.evidence.kernel, visibility));
@@ -424,9 +447,16 @@ fn is_same(one: &Ipam, other: &Ipam) -> bool {
 }
 
 /// What could not be checked. A user other than root is told once what is hidden.
-fn not_seen(node: &Node, evidence: &Evidence, visibility: &Visibility) -> Vec<String> {
+fn not_seen(node: &Node, inspection: &Inspection, visibility: &Visibility) -> Vec<String> {
+    let (evidence, is_elsewhere) = (&inspection.evidence, inspection.is_in_other_network);
     let mut all = Vec::new();
-    if let (true, Some(why)) = (visibility.is_root, &evidence.kernel.incomplete) {
+    if is_elsewhere {
+        let plugin = node.paths().plugin_folder().join(node.paths().name());
+        all.push(format!(
+            "the network of the node and the holders of addresses (this process is in another network namespace than the node); on the node: `nsenter -t 1 -m -n {} check`",
+            plugin.display()
+        ));
+    } else if let (true, Some(why)) = (visibility.is_root, &evidence.kernel.incomplete) {
         all.push(format!(
             "some network namespaces ({why}); run it as root on the node itself, not in a container"
         ));
@@ -447,7 +477,7 @@ fn not_seen(node: &Node, evidence: &Evidence, visibility: &Visibility) -> Vec<St
             EvidenceList::Absent => {}
         }
     }
-    if let Routes::Unreadable(why) = &evidence.routes {
+    if let (false, Routes::Unreadable(why)) = (is_elsewhere, &evidence.routes) {
         all.push(format!("the routes of the host ({why})"));
     }
     let not_mounted = visibility.not_mounted.iter();
@@ -496,6 +526,16 @@ impl Prediction {
         self
     }
 
+    /// Whether it succeeds, or fails for a reason that only somebody in the network of the node can know.
+    fn needs_network(&self) -> bool {
+        use FindingKind::{Conflist, Disk, Executable, Lock, Settings};
+        let seen_anywhere = [Conflist, Disk, Executable, Lock, Settings];
+        !self
+            .explained_by
+            .iter()
+            .any(|kind| seen_anywhere.contains(kind))
+    }
+
     /// Takes back what was predicted.
     fn set_unknown(&mut self, why: String) {
         *self = Prediction {
@@ -518,6 +558,8 @@ pub fn predict(node: &Node, inspection: &Inspection, trial: &Trial<'_>) -> Vec<P
     }
 }
 
+/// What cannot be decided by somebody who does not see the whole node.
+const IN_CONTAINER: &str = "cannot be seen in this container";
 /// What cannot be decided by somebody who is not root.
 const WITHOUT_ROOT: &str = "cannot be seen without root";
 /// Why a file cannot be read that only this user may not read.

@@ -316,7 +316,7 @@ fn conflist(
         let text = format_args!(
             "every ADD fails: {kind} is the first plugin, and needs the result of another"
         );
-        let remedy = format_args!("put it behind the main plugin in {shown}");
+        let remedy = format_args!("put it after the main plugin in {shown}");
         Finding::error(KIND, &text, &remedy).about(&shown)
     }));
     found.extend(call.conf.ignored.iter().map(|why| {

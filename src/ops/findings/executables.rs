@@ -217,10 +217,14 @@ impl Executables {
         !versions.is_empty() && versions.iter().all(|known| known != version)
     }
 
-    /// The newest CNI version that all plugins of a file speak.
+    /// A CNI version that all plugins of a file speak: the newest of those that every runtime speaks, or a newer one.
     pub fn common_version(&self, file: &ConfFile) -> Option<&'static str> {
-        let mut newest = CniVersion::texts().into_iter().rev();
-        newest.find(|candidate| self.refusing(file, candidate).is_empty())
+        // containerd 1 speaks no newer one.
+        const NEWEST_OF_ALL_RUNTIMES: &str = "1.0.0";
+        let mut newest: Vec<&str> = CniVersion::texts().into_iter().rev().collect();
+        newest.sort_by_key(|version| *version > NEWEST_OF_ALL_RUNTIMES);
+        let is_spoken = |candidate: &&str| self.refusing(file, candidate).is_empty();
+        newest.into_iter().find(is_spoken)
     }
 
     /// How a file asks for the newest CNI version that all of its plugins speak, and the command that does it.
@@ -232,7 +236,7 @@ impl Executables {
         let common = self.common_version(file)?;
         let escaped = version.replace('.', "\\.");
         let command = format!(
-            "sudo sed -i 's|\"cniVersion\" *: *\"{escaped}\"|\"cniVersion\": \"{common}\"|' {path}"
+            "sudo sed -i --follow-symlinks 's|\"cniVersion\" *: *\"{escaped}\"|\"cniVersion\": \"{common}\"|' {path}"
         );
         let remedy = format!("ask for {common}, which all plugins of the file speak:");
         Some((remedy, command))
@@ -344,14 +348,22 @@ fn unusable_file(
     if file.as_ref().is_some_and(Metadata::is_dir) {
         return Some(folder_in_its_place(path, is_ours, node));
     }
+    let exists = file.is_some();
     let Some(meta) = file.filter(Metadata::is_file) else {
-        let why = if path.is_symlink() {
-            "is a link that leads to no file"
-        } else {
-            "does not exist"
+        let why = match (path.is_symlink(), exists) {
+            (true, true) => "is a link that leads to a device, a pipe or a socket",
+            (true, false) => "is a link that leads to no file",
+            (false, true) => "is a device, a pipe or a socket",
+            (false, false) => "does not exist",
         };
         let text = format_args!("{shown} {why}, so every ADD of its network fails");
-        return Some(if is_ours {
+        return Some(if is_ours && exists {
+            // `install` replaces only files, and links to them.
+            let away = format!("sudo mv {shown} {shown}.old");
+            let remedy = "move it away, and put this program there:";
+            let finding = Finding::error(KIND, &text, &remedy);
+            finding.with_commands([away, install_command(node, "")])
+        } else if is_ours {
             let finding = Finding::error(KIND, &text, &"put this program there:");
             let force = if path.is_symlink() { " --force" } else { "" };
             finding.with_commands([install_command(node, force)])

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::host_addresses::{HostAddresses, HostEntry, WIRE_SERVER, removal};
 use super::inspection::Inspection;
 use crate::failure::Remedy;
-use crate::host::{KernelRoute, Link, Paths, RouteKind};
+use crate::host::{KernelRoute, Link, Paths, RouteKind, read_text};
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::node::Node;
 use crate::ops::screen::join_first;
@@ -17,7 +17,7 @@ use crate::source::{MatchedListing, PrimaryAddress};
 /// Examines them.
 pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let mut found = links_down(node, inspection);
-    found.extend(missing_primaries(inspection));
+    found.extend(missing_primaries(node.paths(), inspection));
     // What took the default route away has the command that restores it.
     let restores = |finding: &Finding| finding.commands.iter().any(|c| c.contains(RESTORE));
     if !found.iter().any(restores) {
@@ -64,7 +64,7 @@ fn links_down(node: &Node, inspection: &Inspection) -> Vec<Finding> {
 }
 
 /// Addresses that the source lists for the node itself, and that no link of it has: azure-vnet moves them to a bridge.
-fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
+fn missing_primaries(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     let host = &inspection.host;
     let Some(matched) = inspection.matched() else {
         return without_address(inspection);
@@ -73,12 +73,17 @@ fn missing_primaries(inspection: &Inspection) -> Vec<Finding> {
     if host.entries.is_empty() {
         return Vec::new();
     }
+    // A link without IPv6 takes no address of it.
+    let can_have = |primary: &&PrimaryAddress| {
+        primary.net.addr().is_ipv4() || !lacks_ipv6(paths, &primary.link)
+    };
     let finding = |primary: &PrimaryAddress| match host.find(primary.net.addr()) {
         Some(entry) => on_another_link(primary, entry, host),
         None if may_be_for_pods(primary, matched, inspection) => Some(wrongly_primary(primary)),
         None => Some(missing_primary(primary, matched, inspection)),
     };
-    matched.primary.iter().filter_map(finding).collect()
+    let primaries = matched.primary.iter().filter(can_have);
+    primaries.filter_map(finding).collect()
 }
 
 /// An address of the node itself that is neither on its link nor on a bridge or bond of that.
@@ -103,6 +108,50 @@ fn on_another_link(
     let remedy = "the hardware addresses of the two may be exchanged, or the wrong one may be configured: compare `ip -brief link` with the network interfaces in Azure, and have the service that configures the network set the address on the right one";
     let finding = Finding::warning(FindingKind::Interface, &text, &remedy);
     Some(finding.about(primary.net.addr()))
+}
+
+/// Whether IPv6 is switched off on a link. `default` stands for the links that are created from now on.
+pub fn lacks_ipv6(paths: &Paths, link: &str) -> bool {
+    let file = paths.under_root(&format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"));
+    read_text(&file).is_ok_and(|text| text.trim() == "1")
+}
+
+/// The finding for a host where IPv6 is switched off, although new pods get these addresses.
+pub fn missing_ipv6(paths: &Paths, inspection: &Inspection, new: &[IpNet]) -> Option<Finding> {
+    new.iter().find(|net| net.addr().is_ipv6())?;
+    let matched = inspection.matched().into_iter();
+    let pools = matched.flat_map(|matched| &matched.inventory.pools);
+    let links: BTreeSet<&str> = pools
+        .filter(|pool| pool.subnet.addr().is_ipv6())
+        .map(|pool| &*pool.if_name)
+        .chain(["default"])
+        .filter(|link| lacks_ipv6(paths, link))
+        .collect();
+    if links.is_empty() {
+        return None;
+    }
+    let settings: Vec<String> = links
+        .iter()
+        .map(|link| format!("net.ipv6.conf.{link}.disable_ipv6"))
+        .collect();
+    let text = format!(
+        "IPv6 is switched off by {}, and new pods get IPv6 addresses",
+        settings.join(", ")
+    );
+    let effects = links.iter().map(|link| match *link {
+        "default" => "the main plugins ptp and bridge (with isGateway) set up no pod, as the host's end of its link takes no IPv6 address".to_owned(),
+        link => format!("no IPv6 packet of a pod leaves the node by {link}"),
+    });
+    let remedy = "leave IPv6 out of the network configuration; or find out what switched it off (`grep -r disable_ipv6 /etc/sysctl.*`), and switch it on:";
+    let commands = links
+        .iter()
+        .map(|link| format!("echo 0 | sudo tee /proc/sys/net/ipv6/conf/{link}/disable_ipv6"));
+    let finding = Finding::error(FindingKind::Interface, &text, &remedy).about("IPv6");
+    Some(
+        finding
+            .with_evidence(effects.collect())
+            .with_commands(commands),
+    )
 }
 
 /// Whether an address that is listed for the node itself may be one of a pod: a pool had it, a namespace has it, or its subnet has several.

@@ -32,6 +32,8 @@ pub struct Inspection {
     pub source: Result<SourceAnswer, CallError>,
     /// The evidence of the node.
     pub evidence: Evidence,
+    /// Whether this process is in another network namespace than the node.
+    pub is_in_other_network: bool,
     /// The addresses of the host itself.
     pub host: HostAddresses,
     /// Who released each address last, as far as the list of operations goes back.
@@ -79,6 +81,7 @@ impl Inspection {
         Inspection {
             held_before: before,
             last_holders: read_last_holders(node),
+            is_in_other_network: node.is_in_other_network(state.ipam(), &evidence.kernel),
             host: HostAddresses::read(node.paths(), state.ipam()),
             state,
             source,

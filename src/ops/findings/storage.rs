@@ -13,7 +13,7 @@ use super::inspection::{Inspection, LockingProcess};
 use crate::host::{check_room, io_reason, read_text, room, write_refusal};
 use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
 use crate::log::check_syslog;
-use crate::ops::finding::{Finding, FindingKind as Kind, Visibility, is_plain_path};
+use crate::ops::finding::{Finding, FindingKind as Kind, Visibility, is_plain_path, mount_point};
 use crate::ops::install::{Kind as Installed, identify};
 use crate::ops::node::Node;
 use crate::ops::outcome::needs_root;
@@ -90,8 +90,9 @@ fn with_files(folder: &Path) -> Vec<PathBuf> {
 
 /// A file or folder that root relies on, and that other users can change.
 struct Exposed {
+    /// Its path, with no link at its end.
     path: String,
-    /// The path with its owner and mode.
+    /// The path with what it leads to, owner and mode.
     described: String,
     /// Whether it belongs to another user, although it should belong to root.
     is_foreign: bool,
@@ -99,12 +100,21 @@ struct Exposed {
 }
 
 impl Exposed {
-    /// Examines a path. `root` is the metadata of the root folder: below a root, root's files have another owner.
+    /// Examines a path, or the file or folder that it leads to. `root` is the metadata of the root folder: below a root, root's files have
+    /// another owner.
     fn find(path: &Path, kind: Kind, root: &Metadata) -> Option<Exposed> {
         // How a user namespace shows the owner of files from outside it.
         const OVERFLOW: u32 = 65534;
         const STICKY: u32 = 0o1000;
-        let meta = fs::metadata(path).ok()?;
+        // The mode of a device is none of our business.
+        let meta = fs::metadata(path).ok();
+        let meta = meta.filter(|meta| meta.is_file() || meta.is_dir())?;
+        let mut shown = path.display().to_string();
+        let mut changed = path.to_owned();
+        if path.is_symlink() {
+            changed = fs::canonicalize(path).ok()?;
+            shown.push_str(&format!(", a link to {}", changed.display()));
+        }
         let (owner, group, mode) = (meta.uid(), meta.gid(), meta.permissions().mode() & 0o7777);
         let is_own = is_of_this_plugin(kind);
         let others_write = if is_own && ![0, root.gid()].contains(&group) {
@@ -115,11 +125,8 @@ impl Exposed {
         // In such a folder, others can only add files, of which runtimes read only network configurations.
         let is_harmless = kind != Kind::Conflist && meta.is_dir() && mode & STICKY != 0;
         let exposed = Exposed {
-            path: path.display().to_string(),
-            described: format!(
-                "{} (owner {owner}:{group}, mode {mode:04o})",
-                path.display()
-            ),
+            path: changed.display().to_string(),
+            described: format!("{shown} (owner {owner}:{group}, mode {mode:04o})"),
             is_foreign: is_own && ![0, root.uid(), OVERFLOW].contains(&owner),
             is_writable: mode & others_write != 0 && !is_harmless,
         };
@@ -136,8 +143,11 @@ fn is_of_this_plugin(kind: Kind) -> bool {
 /// The files and folders that root relies on, and that other users can change.
 fn changeable_by_others(node: &Node, kind: Kind, paths: &[PathBuf], what: &str) -> Option<Finding> {
     let root = fs::metadata(node.paths().under_root("/")).ok()?;
+    // In a container, a link may lead to another file than on the node.
+    let follows = |path: &&PathBuf| !(path.is_symlink() && node.is_in_container());
     let exposed: Vec<Exposed> = paths
         .iter()
+        .filter(follows)
         .filter_map(|path| Exposed::find(path, kind, &root))
         .collect();
     let first = exposed.first()?;
@@ -264,6 +274,14 @@ fn obstacle(path: &Path, error: &io::Error) -> (String, Vec<String>) {
     let (what, command) = match error.kind() {
         io::ErrorKind::IsADirectory => ("is not a file", format!("sudo mv {shown} {shown}.old")),
         io::ErrorKind::NotADirectory => ("is not a folder", format!("sudo mv {shown} {shown}.old")),
+        io::ErrorKind::NotFound => (
+            "is a link that leads to no folder",
+            format!("sudo mkdir -p \"$(readlink -m {shown})\""),
+        ),
+        _ if error.raw_os_error() == Some(libc::ELOOP) => (
+            "is a link that leads to itself",
+            format!("sudo mv {shown} {shown}.old"),
+        ),
         io::ErrorKind::ResourceBusy => ("is a mount point", format!("sudo umount {shown}")),
         _ if error.raw_os_error() == Some(libc::EPERM) => (
             "is immutable or append-only",
@@ -341,6 +359,10 @@ fn state_folder(node: &Node, visibility: &mut Visibility) -> Option<Finding> {
     Some(unwritable(&folder, &path, &error, effects))
 }
 
+/// What to do about a link that leads to no folder.
+const MAKE_FOLDER: &str =
+    "mount the disk that the link leads to, if that is missing, or make the folder:";
+
 /// The finding for a folder that cannot be written, as `path` does not let it. `[lost, effect]` is what that means, in two sentences.
 fn unwritable(folder: &Path, path: &Path, error: &io::Error, [lost, effect]: [&str; 2]) -> Finding {
     let shown = folder.display();
@@ -350,14 +372,25 @@ fn unwritable(folder: &Path, path: &Path, error: &io::Error, [lost, effect]: [&s
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             evidence.extend(describe_room(folder));
             let text = format_args!("{shown} is full: {lost}");
-            let remedy = "remove what filled it; this lists the largest files:";
+            let lacks_inodes = room(folder).is_ok_and(|room| room.files == Some(0));
+            let (largest, du) = if lacks_inodes {
+                ("folders with the most files", "du -xS --inodes")
+            } else {
+                ("largest files", "du -xah")
+            };
+            let remedy =
+                format!("remove what filled it; this lists the {largest} of its file system:");
             let finding = Finding::error(Kind::Disk, &text, &remedy);
-            finding.with_commands([format!("sudo du -xah {shown}/ | sort -h | tail")])
+            let start = mount_point(folder);
+            finding.with_commands([format!("sudo {du} {start} | sort -h | tail")])
         }
-        _ => {
+        kind => {
             let (what, commands) = obstacle(path, error);
             let text = format_args!("{what}: {lost}");
-            let remedy = "make it writable, or take it away:";
+            let remedy = match kind {
+                io::ErrorKind::NotFound => MAKE_FOLDER,
+                _ => "make it writable, or take it away:",
+            };
             Finding::error(Kind::Disk, &text, &remedy).with_commands(commands)
         }
     };
@@ -394,8 +427,10 @@ fn lock(node: &Node, holder: Option<&LockingProcess>, is_root: bool) -> Vec<Find
             _ => {
                 let (what, commands) = obstacle(&path, &source);
                 let text = format_args!("{what}, so no call can take the lock");
-                let remedy =
-                    "take it away, or make it writable; the next call makes what is missing:";
+                let remedy = match source.kind() {
+                    io::ErrorKind::NotFound => MAKE_FOLDER,
+                    _ => "take it away, or make it writable; the next call makes what is missing:",
+                };
                 let finding = Finding::error(Kind::Lock, &text, &remedy).about(path.display());
                 finding.with_commands(commands)
             }
@@ -520,16 +555,17 @@ fn log_folder(folder: &Path, effect: &str, visibility: &mut Visibility) -> Optio
 }
 
 /// Why the runtime cannot record the result of an ADD in libcni's cache, with the folder that refuses. libcni undoes an ADD whose result
-/// it cannot record.
+/// it cannot record. It creates missing folders, but not those that a link leads to.
 pub fn cache_obstacle(node: &Node) -> Option<(PathBuf, io::Error)> {
     /// More than a result takes.
     const ROOM: usize = 16 << 10;
     let cache = node.paths().cni_cache();
-    let folder = cache.ancestors().find(|folder| folder.exists())?;
+    let mut folders = cache.ancestors();
+    let folder = folders.find(|folder| folder.exists() || folder.is_symlink())?;
     let error = check_room(folder, ROOM).err()?;
     let is_hidden = match error.kind() {
-        // A container that only reads it mounts it so.
-        io::ErrorKind::ReadOnlyFilesystem => node.is_in_container(),
+        // A container that only reads it mounts it so, and what a link leads to is on the node.
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotFound => node.is_in_container(),
         _ => needs_root(&error),
     };
     (!is_hidden).then(|| (folder.to_owned(), error))

@@ -192,8 +192,46 @@ broken_nodes! {
         findings: &["disk"],
         add: Add::Fails,
     }
+    the_folder_of_results_is_a_link_that_leads_nowhere {
+        broken_by: "rm -r /var/lib/cni/results; ln -s /run/nowhere/results /var/lib/cni/results",
+        findings: &["disk"],
+        add: Add::Fails,
+    }
+    the_folder_of_results_is_a_link_to_itself {
+        broken_by: "rm -r /var/lib/cni/results; ln -s results /var/lib/cni/results",
+        findings: &["disk"],
+        add: Add::Fails,
+    }
+    a_file_is_in_the_place_of_the_folder_of_results {
+        broken_by: "rm -r /var/lib/cni/results; touch /var/lib/cni/results",
+        findings: &["disk"],
+        add: Add::Fails,
+    }
+    the_folder_above_that_of_results_is_a_link_that_leads_nowhere {
+        broken_by: "umount /var/lib/cni; mount -t tmpfs none /var/lib; ln -s /run/nowhere /var/lib/cni",
+        findings: &["disk"],
+        add: Add::Fails,
+    }
+    a_file_is_in_the_place_of_the_folder_above_that_of_results {
+        broken_by: "umount /var/lib/cni; mount -t tmpfs none /var/lib; touch /var/lib/cni",
+        findings: &["disk"],
+        add: Add::Fails,
+    }
+    the_lock_folder_is_a_link_that_leads_nowhere {
+        broken_by: "rm -r /run/azure-vnet; ln -s /run/nowhere /run/azure-vnet",
+        findings: &["lock"],
+        add: Add::Fails,
+    }
+    the_folder_of_results_has_no_inodes {
+        broken_by: "mount -o remount,nr_inodes=16 /var/lib/cni; mkdir /var/lib/cni/other; touch /var/lib/cni/other/{1..20} 2>/dev/null; \
+            listed=$($OURS check | sed -n 's/^ *\\(du .*\\)/\\1/p'); eval \"$listed\" | grep '/var/lib/cni/other$'",
+        findings: &["disk"],
+        add: Add::Fails,
+        by_hand: "rm -r /var/lib/cni/other",
+    }
     folder_of_results_is_full {
-        broken_by: "mount -o remount,size=64k /var/lib/cni; head -c 1m /dev/zero >/var/lib/cni/filler 2>/dev/null; true",
+        broken_by: "mount -o remount,size=64k /var/lib/cni; head -c 1m /dev/zero >/var/lib/cni/filler 2>/dev/null; \
+            listed=$($OURS check | sed -n 's/^ *\\(du .*\\)/\\1/p'); eval \"$listed\" | grep '/var/lib/cni/filler$'",
         findings: &["disk"],
         add: Add::Fails,
         by_hand: "rm /var/lib/cni/filler",
@@ -822,6 +860,22 @@ broken_nodes! {
         findings: &["add"],
         add: Add::Fails,
     }
+    ipv6_is_wanted_and_switched_off {
+        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
+            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' \
+            /run/broken-node/wire.xml; echo 1 >/proc/real/sys/net/ipv6/conf/all/disable_ipv6; ! $OURS check --all | grep 'ip address add' && \
+            COLUMNS=999 $OURS check | grep 'switched off by net.ipv6.conf.default.disable_ipv6, net.ipv6.conf.eth0.disable_ipv6'",
+        findings: &["interface"],
+        add: Add::Unknown,
+        by_hand: "true",
+    }
+    ipv6_is_wanted_and_switched_off_on_the_link {
+        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
+            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' \
+            /run/broken-node/wire.xml; echo 1 >/proc/real/sys/net/ipv6/conf/eth0/disable_ipv6",
+        findings: &["interface"],
+        by_hand: "true",
+    }
     every_pod_is_to_have_one_address {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"ipAddress\": \"10.224.0.5\", &/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'remove ipam.ipAddress from /etc/cni/net.d/10-bridge.conflist'",
         findings: &["add"],
@@ -847,6 +901,19 @@ broken_nodes! {
         findings: &["conflist"],
         by_hand: "rm /etc/cni/net.d/05-x.conf",
     }
+    it_is_healthy_and_checked_in_the_network_of_a_container {
+        broken_by: "ln -sfn real/$PPID /proc/1; says() { grep -B 9 '^Not checked: the network of the node ' | grep 'could be checked; whether new pods get addresses cannot be seen'; }; \
+            export COLUMNS=999; unshare -n $OURS check | says && ip netns exec web-1 $OURS check | says && \
+            unshare -nm --propagation private sh -c 'mount -t tmpfs none /run; [ /var/run -ef /run ] || mount --bind /run /var/run; /opt/cni/bin/azure-vnet-ipam check' | says && \
+            ! unshare -n $OURS check -q && vanish web-3 && later 3700 unshare -n $OURS reclaim --yes | grep 'Nothing was freed' && \
+            nsenter -t 1 -m -n /opt/cni/bin/azure-vnet-ipam check | grep 'Nothing is wrong' && ln -sfn self /proc/1 && \
+            later 3700 $OURS reclaim --yes | grep 'Freed 1 address' && add web-3",
+    }
+    a_file_is_broken_and_checked_in_the_network_of_a_container {
+        broken_by: "echo '{' >/etc/cni/net.d/10-bridge.conflist; ln -sfn real/$PPID /proc/1; unshare -n $OURS check | grep '1 conflist problem; new pods get no address' && ln -sfn self /proc/1",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
     the_main_plugin_is_a_link_that_dangles_on_the_node_and_in_a_container {
         broken_by: "ln -sfn bridge-1 /opt/cni/bin/bridge; ln -s /nowhere/bridge /opt/cni/bin/bridge-1; ln -sfn real/$PPID /proc/1; \
             unshare -m --propagation private $OURS check | grep '1 executable problem; new pods get no address' && ln -sfn self /proc/1",
@@ -865,6 +932,21 @@ broken_nodes! {
         findings: &["executable"],
         add: Add::Fails,
         by_hand: "ln -sfn /run/broken-node/bridge /opt/cni/bin/bridge",
+    }
+    the_main_plugin_is_a_link_to_a_device {
+        broken_by: "mknod -m 666 /run/device c 1 3; ln -sfn /run/device /opt/cni/bin/bridge; $OURS check | grep 'a link that leads to a device' && ! $OURS check | grep chmod",
+        findings: &["executable"],
+        add: Add::Fails,
+        by_hand: "ln -sfn /run/broken-node/bridge /opt/cni/bin/bridge",
+    }
+    this_plugin_is_a_link_to_a_device {
+        broken_by: "mknod -m 666 /run/device c 1 3; ln -sfn /run/device /opt/cni/bin/azure-vnet-ipam",
+        findings: &["executable"],
+        add: Add::Fails,
+    }
+    everybody_can_write_what_the_main_plugin_leads_to {
+        broken_by: "chmod o+w /run/broken-node/bridge; $OURS check | grep 'chmod o-w /run/broken-node/bridge'",
+        findings: &["executable"],
     }
     a_folder_is_in_the_place_of_the_main_plugin {
         broken_by: "rm /opt/cni/bin/bridge; mkdir /opt/cni/bin/bridge; $OURS check | grep 'is a folder'",
