@@ -78,7 +78,7 @@ fn missing_primaries(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
         primary.net.addr().is_ipv4() || !lacks_ipv6(paths, &primary.link)
     };
     let finding = |primary: &PrimaryAddress| match host.find(primary.net.addr()) {
-        Some(entry) => on_another_link(primary, entry, host),
+        Some(entry) => on_another_link(primary, entry, paths, inspection),
         None if may_be_for_pods(primary, matched, inspection) => Some(wrongly_primary(primary)),
         None => Some(missing_primary(primary, matched, inspection)),
     };
@@ -86,19 +86,24 @@ fn missing_primaries(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     primaries.filter_map(finding).collect()
 }
 
-/// An address of the node itself that is neither on its link nor on a bridge or bond of that.
+/// An address of the node itself that is on another network interface than the source says. Bridges and bonds of its own are none.
 fn on_another_link(
     primary: &PrimaryAddress,
     entry: &HostEntry,
-    host: &HostAddresses,
+    paths: &Paths,
+    inspection: &Inspection,
 ) -> Option<Finding> {
+    let host = &inspection.host;
+    let mut stored = inspection.state.ipam().pools();
+    let is_interface = paths.device_of_link(&entry.link).exists()
+        || stored.any(|(_, _, pool)| pool.if_name == entry.link);
     let named = |name: &str| host.links.iter().find(|link| link.name == name);
     let master_of = |link: &&Link| {
         let master = link.master?;
         host.links.iter().find(|link| link.index == master)
     };
     let mut carrying = std::iter::successors(named(&primary.link), master_of);
-    if carrying.any(|link| link.name == entry.link) {
+    if !is_interface || carrying.any(|link| link.name == entry.link) {
         return None;
     }
     let text = format_args!(

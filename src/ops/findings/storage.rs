@@ -171,8 +171,13 @@ fn changeable_by_others(node: &Node, kind: Kind, paths: &[PathBuf], what: &str) 
         steps.push("take the write permission away");
         commands.extend(on_plain(remove_write, &writable));
     }
+    let who = if is_of_this_plugin(kind) {
+        "users other than root"
+    } else {
+        "all users"
+    };
     let text = format!(
-        "users other than root can change {what}: {}",
+        "{who} can change {what}: {}",
         join_first(exposed.iter().map(|exposed| exposed.described.clone()))
     );
     let end = if commands.is_empty() { "" } else { ":" };
