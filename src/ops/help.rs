@@ -96,9 +96,10 @@ An address is leaked if it is held, but nothing on the node shows its holder.
 `show` and `check` judge that by the same scan of the node. Only root can see
 all of the node.
 
-In the bar, # is held, ! is leaked, ~ in cooldown, x excluded or on the host,
-and . free. An age that begins with > belongs to a record that the original
-plugin wrote. Such a record is at least that old.
+In the bar, # is held, ! is leaked, ~ in cooldown, . free, and x not available:
+excluded, on the host, withheld, or held in another pool. An age that begins
+with > belongs to a record that the original plugin wrote. Such a record is at
+least that old.
 
 --pod lists only the pods with this NAME, with or without namespace. If there
 are none, it lists those whose namespace/name contains NAME. --sort age lists
