@@ -340,7 +340,7 @@ fn advise_when_full(pools: &[PoolCount], audience: &Audience<'_>) -> String {
             format!(", and `{program} check` finds leaked ones")
         };
         format!(
-            "every address is held: `{program} show` says by whom{leaks}; delete pods, or assign more secondary addresses to the network interface in Azure"
+            "every address is held: `{program} show` says by whom{leaks}; assign more secondary addresses to the network interface in Azure, or delete pods whose addresses the source lists"
         )
     }
 }

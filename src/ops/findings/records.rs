@@ -377,7 +377,7 @@ fn end_of_duplicate(holders: &[HeldAddress]) -> String {
 fn unlisted(holder: &HeldAddress) -> Finding {
     let cause =
         "held, but the source no longer lists it for pods, so Azure may not deliver to the pod";
-    let remedy = "make the addresses secondary ones of the network interface in Azure again; as a last resort delete the pods, which ends their connections: recreated, they get other addresses";
+    let remedy = "make the addresses secondary ones of the network interface in Azure again; as a last resort, and only while other addresses are free, delete the pods, which ends their connections: recreated, they get other ones";
     let since = holder.unlisted_seconds.map(|seconds| {
         let age = format_age(Duration::from_secs(seconds));
         format!("the plugin noticed it {age} ago")

@@ -314,6 +314,11 @@ broken_nodes! {
         broken_by: "for n in {1..25}; do ip netns add bad-$n; CNI_COMMAND=ADD CNI_CONTAINERID=$(printf bad-$n | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/bad-$n CNI_IFNAME=eth0 CNI_ARGS='K8S_POD_NAMESPACE=default;K8S_POD_NAME=bad' azure-vnet-ipam <<<\"$(netconf)\"; ip netns del bad-$n; done",
         findings: &["pool", "leak"],
     }
+    azure_took_all_addresses_but_one {
+        broken_by: "perl -pi -e 's#<IPAddress Address=\"10.224.0.([6-9]|[123][0-9])\" IsPrimary=\"false\" ?/>##g' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'delete pods whose addresses the source lists'",
+        findings: &["add", "unlisted"],
+        add: Add::Fails,
+    }
     azure_took_addresses_from_pods {
         screen: true,
         broken_by: "sed -i -E 's#<IPAddress Address=\"10.224.0.[56]\" IsPrimary=\"false\" ?/>##g' /run/broken-node/wire.xml",
@@ -608,8 +613,7 @@ broken_nodes! {
         by_hand: "ip -o -4 address show dev eth0 | grep -w 10.224.0.4/16; ip route show default | grep -w 10.224.0.1",
     }
     the_interface_is_gone {
-        screen: true,
-        broken_by: "ip link del eth0; wire stop",
+        broken_by: "ip link del eth0; wire stop; COLUMNS=999 $OURS check | grep 'eth0, which the pools in the state are on, does not exist'",
         findings: &["source", "interface"],
         by_hand: "ip link add name eth0 address 7c:1e:52:f9:f3:c4 up type bridge; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1; wire start",
     }
