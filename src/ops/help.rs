@@ -175,8 +175,8 @@ Examples:
   {name} check
   # what was examined, too
   sudo {name} check --all
-  # for cron: only errors
-  sudo {name} check --quiet --severity error || echo 'run check'
+  # for cron; with --severity error, it would ignore full pools
+  sudo {name} check --quiet || echo 'run check'
   # for a monitoring agent
   {name} check --json >/tmp/findings.json \
       || echo 'see the findings'

@@ -122,7 +122,7 @@ impl NodeMetrics<'_> {
         );
         page.value(
             "state_readable",
-            "1 if the state is readable, or not there yet; 0 if it is corrupt, unreadable or lost.",
+            "1 if the state can be used, or is not there yet; 0 if neither the state nor its backup can be used.",
             &u8::from(state.is_readable && state.condition != "lost"),
         );
     }
