@@ -24,6 +24,7 @@ pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Finding> {
         found.extend(missing_default_route(inspection));
     }
     found.extend(behind_two_links(node.paths(), inspection));
+    found.extend(diverting_routes(inspection));
     found
 }
 
@@ -453,6 +454,51 @@ pub fn way_to_wire_server(host: &HostAddresses) -> Option<(String, Option<Remedy
     Some((why, Some(remedy)))
 }
 
+/// The subnets of the pools, each with its gateway and its interface.
+fn subnets(inspection: &Inspection) -> BTreeMap<IpNet, (IpAddr, &str)> {
+    let stored = inspection.state.ipam().pools();
+    let stored = stored.filter_map(|(_, key, pool)| {
+        let net = pool.net(key)?;
+        Some((net, (pool.gateway?, &*pool.if_name)))
+    });
+    let listed = inspection.matched().into_iter();
+    let listed = listed.flat_map(|matched| &matched.inventory.pools);
+    let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
+    stored.chain(listed).collect()
+}
+
+/// Routes that lead a part of a pool's subnet to another link than that of the pool, such as those of a VPN.
+fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
+    let host = &inspection.host;
+    let is_part = |route: &&KernelRoute| {
+        route.kind == RouteKind::Unicast
+            && route.table == KernelRoute::MAIN_TABLE
+            && !route.is_to_one_address()
+    };
+    let mut found = Vec::new();
+    for (subnet, (_, own)) in subnets(inspection) {
+        let Some(link) = host.links.iter().find(|link| link.name == own) else {
+            continue;
+        };
+        for route in host.kernel_routes.iter().filter(is_part) {
+            let is_smaller = route.destination.prefix_len() > subnet.prefix_len();
+            let is_own = route.link == Some(link.index) || route.link == link.master;
+            if !is_smaller || !subnet.contains(&route.destination) || is_own {
+                continue;
+            }
+            let text = format_args!(
+                "the route `{}` leads a part of the subnet {subnet} of the pods away from {own}",
+                host.describe_route(route)
+            );
+            let remedy =
+                "unless that is intended, have what sets it, such as a VPN, leave out the subnet";
+            let finding = Finding::warning(FindingKind::Interface, &text, &remedy);
+            found.push(finding.about(route.destination));
+        }
+    }
+    found
+}
+
 /// Addresses of the host that keep packets for Azure on it: a pool's gateway, and those that connect a second link to a pool's subnet.
 /// An address with a full-length prefix, as the plugin ptp gives the host, is neither.
 fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
@@ -462,15 +508,7 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
         "two links of this host lead to the subnet, and one of them not to Azure";
     const IN_USE: &str = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods one after another, which ends their connections; the address can be removed when no pod is left on the link";
     const LEFT_OVER: &str = "usually the main plugin was bridge, with isGateway; no pod is left on the link, so remove the address:";
-    let stored = inspection.state.ipam().pools();
-    let stored = stored.filter_map(|(_, key, pool)| {
-        let net = pool.net(key)?;
-        Some((net, (pool.gateway?, &*pool.if_name)))
-    });
-    let listed = inspection.matched().into_iter();
-    let listed = listed.flat_map(|matched| &matched.inventory.pools);
-    let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
-    let pools: BTreeMap<IpNet, (IpAddr, &str)> = stored.chain(listed).collect();
+    let pools = subnets(inspection);
     let is_prefix = |net: &IpNet| net.prefix_len() < net.max_prefix_len();
     let links = &inspection.host.links;
     let has_ports = |name: &String| {

@@ -666,6 +666,11 @@ broken_nodes! {
         later: 120,
         findings: &["unconfigured"],
     }
+    a_vpn_takes_a_part_of_the_subnet {
+        broken_by: "ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 10.224.0.0/17 via 10.8.0.1 dev tun0; COLUMNS=999 $OURS check | grep '10.224.0.0/17 dev tun0. leads a part of the subnet 10.224.0.0/16'",
+        findings: &["interface"],
+        by_hand: "ip link del tun0",
+    }
     the_rule_for_the_main_table_is_missing {
         broken_by: "ip rule del pref 32766; $OURS check | grep 'lookup main priority 32766'",
         findings: &["source"],
