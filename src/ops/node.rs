@@ -104,8 +104,8 @@ impl Node {
             .collect();
         let addresses = kernel.addresses_by_namespace.get(&first);
         let is_of_node = || {
-            let mut addresses = addresses.into_iter().flatten();
-            addresses.any(|address| subnets.iter().any(|net| net.contains(address)))
+            let mut of_first = addresses.into_iter().flatten();
+            of_first.any(|address| subnets.iter().any(|net| net.contains(address)))
         };
         kernel.host.is_some_and(|own| own != first) && (subnets.is_empty() || is_of_node())
     }

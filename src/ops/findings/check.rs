@@ -107,8 +107,8 @@ impl CheckReport {
         findings.retain(|finding| !is_repeated(finding));
         let mut adds = predict(node, inspection, &trial);
         if inspection.is_in_other_network {
-            let adds = adds.iter_mut().filter(|add| add.needs_network());
-            adds.for_each(|add| add.set_unknown(IN_CONTAINER.to_owned()));
+            let hidden = adds.iter_mut().filter(|add| add.needs_network());
+            hidden.for_each(|add| add.set_unknown(IN_CONTAINER.to_owned()));
         }
         let new: Vec<IpNet> = adds.iter().flat_map(|add| add.addresses.clone()).collect();
         findings.extend(host_links::missing_ipv6(node.paths(), inspection, &new));
@@ -118,8 +118,8 @@ impl CheckReport {
                 addresses.any(|net| net.addr().is_ipv6())
             };
             let why = "depends on the main plugin, as IPv6 is switched off";
-            let adds = adds.iter_mut().filter(gets_ipv6);
-            adds.for_each(|add| add.set_unknown(why.to_owned()));
+            let with_ipv6 = adds.iter_mut().filter(gets_ipv6);
+            with_ipv6.for_each(|add| add.set_unknown(why.to_owned()));
         }
         if visibility.not_mounted.is_some() {
             findings.retain(|finding| finding.kind != FindingKind::Source);

@@ -456,14 +456,16 @@ pub fn way_to_wire_server(host: &HostAddresses) -> Option<(String, Option<Remedy
 
 /// The subnets of the pools, each with its gateway and its interface.
 fn subnets(inspection: &Inspection) -> BTreeMap<IpNet, (IpAddr, &str)> {
-    let stored = inspection.state.ipam().pools();
-    let stored = stored.filter_map(|(_, key, pool)| {
+    let pools = inspection.state.ipam().pools();
+    let stored = pools.filter_map(|(_, key, pool)| {
         let net = pool.net(key)?;
         Some((net, (pool.gateway?, &*pool.if_name)))
     });
-    let listed = inspection.matched().into_iter();
-    let listed = listed.flat_map(|matched| &matched.inventory.pools);
-    let listed = listed.map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
+    let listed = inspection
+        .matched()
+        .into_iter()
+        .flat_map(|matched| &matched.inventory.pools)
+        .map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
     stored.chain(listed).collect()
 }
 

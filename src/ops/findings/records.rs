@@ -588,8 +588,8 @@ fn outside_of_pools(
     networks: &BTreeMap<String, String>,
 ) -> Vec<Finding> {
     let held = held_records(ipam).map(|(_, _, _, held)| &*held.holder.attachment.network);
-    let networks = networks.keys().map(String::as_str);
-    let networks: BTreeSet<&str> = networks.chain(held).filter(|n| !n.is_empty()).collect();
+    let ours = networks.keys().map(String::as_str).chain(held);
+    let networks: BTreeSet<&str> = ours.filter(|network| !network.is_empty()).collect();
     let nets = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
     let nets: Vec<IpNet> = nets.collect();
     let is_outside = |address: &&IpAddr| {

@@ -107,8 +107,9 @@ impl Exposed {
         const OVERFLOW: u32 = 65534;
         const STICKY: u32 = 0o1000;
         // The mode of a device is none of our business.
-        let meta = fs::metadata(path).ok();
-        let meta = meta.filter(|meta| meta.is_file() || meta.is_dir())?;
+        let meta = fs::metadata(path)
+            .ok()
+            .filter(|meta| meta.is_file() || meta.is_dir())?;
         let mut shown = path.display().to_string();
         let mut changed = path.to_owned();
         if path.is_symlink() {

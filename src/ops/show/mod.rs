@@ -403,8 +403,8 @@ impl ShowReport {
     /// Keeps only the holders that the options ask for, in the order that they ask for.
     pub fn filter(&mut self, args: &ShowArgs) {
         self.is_filtered = args.leaked || args.pod.is_some() || args.namespace.is_some();
-        let known = self.pools.iter().flat_map(|pool| &pool.holders);
-        let known = known.filter_map(|held| held.holder.pod.as_deref());
+        let holders = self.pools.iter().flat_map(|pool| &pool.holders);
+        let known = holders.filter_map(|held| held.holder.pod.as_deref());
         let pods = args.pod.as_deref().map(|wanted| find_pods(wanted, known));
         let namespace = args.namespace.as_ref().map(|name| format!("{name}/"));
         for pool in &mut self.pools {
