@@ -1,6 +1,7 @@
 //! `check`: the health of this node as one list of findings, the worst first.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::inspection::Inspection;
 use super::{configuration, executables, host_links, records, source, storage};
 use crate::cni::{Call, CniError, CniVersion, LOCAL_SPACE};
 use crate::failure::Failure;
-use crate::host::io_reason;
+use crate::host::{check_room, io_reason};
 use crate::ipam::{EvidenceList, Ipam, Kernel, Refusal, Routes};
 use crate::ops::cli::CheckArgs;
 use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
@@ -615,7 +616,12 @@ fn predict_one(
                 add.set_unknown(format!("is up to {}: {foreign}", plugin.kind()));
                 return add;
             }
-            if let Some((_, why)) = storage::cache_obstacle(node) {
+            if let Some((folder, why)) = storage::cache_obstacle(node) {
+                // A short result still fits into one block.
+                if why.kind() == io::ErrorKind::StorageFull && check_room(&folder, 4096).is_ok() {
+                    add.set_unknown(format!("depends on the last room in {}", folder.display()));
+                    return add;
+                }
                 let msg = format!("the runtime cannot record the result: {}", io_reason(&why));
                 return add.failed(msg, &[FindingKind::Disk]);
             }
