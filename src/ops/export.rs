@@ -7,13 +7,15 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json, to_value};
 
 use super::cli::OutputArgs;
+use super::conf_file::Plugin;
 use super::findings::check::CheckReport;
 use super::findings::inspection::Inspection;
 use super::node::Node;
-use super::node_config::{NodeConfig, Plugin, Tree};
+use super::node_config::NodeConfig;
 use super::outcome::{self, CommandError, CommandOutput};
 use super::show::SourceReport;
 use super::state_view::StateReport;
+use super::tree::Tree;
 use crate::cni::{CniVersion, without_secrets};
 use crate::events::{History, OperationRecord, Totals};
 use crate::host::{ReadOutcome, read_bounded, read_no_link, read_text};

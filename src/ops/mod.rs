@@ -4,6 +4,7 @@
 //! it makes text and JSON.
 
 mod cli;
+mod conf_file;
 mod events;
 mod export;
 mod finding;
@@ -25,6 +26,7 @@ mod show;
 mod state_view;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod version;
 
 use std::ffi::OsString;
@@ -37,9 +39,9 @@ pub use cli::command as command_line;
 use findings::check::{self, CheckReport};
 use findings::inspection::Inspection;
 use node::Node;
-#[doc(hidden)]
-pub use node_config::Tree;
 use outcome::{CommandError, CommandOutput};
+#[doc(hidden)]
+pub use tree::Tree;
 
 use crate::cni::CniVersion;
 use crate::host::{Paths, boot_now, io_reason};

@@ -16,10 +16,12 @@ use crate::codec::named_address;
 use crate::failure::Failure;
 use crate::host::Paths;
 use crate::ipam::Ipam;
+use crate::ops::conf_file::{ConfFile, Encoding, Plugin, ignored_files};
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility, is_plain_path};
 use crate::ops::node::Node;
-use crate::ops::node_config::{ConfFile, Encoding, NodeConfig, Plugin, Tree, ignored_files};
+use crate::ops::node_config::NodeConfig;
 use crate::ops::screen::pluralize;
+use crate::ops::tree::Tree;
 use crate::source::{MatchedListing, parse_prefix};
 
 /// Examines all of it.
@@ -476,8 +478,8 @@ fn subnets(value: &Tree, found: &mut Vec<IpNet>) {
 mod tests {
     use super::*;
     use crate::ipam::Moment;
+    use crate::ops::conf_file::parse;
     use crate::ops::findings::tests::listed;
-    use crate::ops::node_config::parse;
 
     fn clash(ipam: &str) -> Vec<Finding> {
         let text = format!(r#"{{"name":"x","type":"bridge","ipam":{ipam}}}"#);

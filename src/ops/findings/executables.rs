@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use crate::cni::CniVersion;
 use crate::host::metadata_below;
+use crate::ops::conf_file::{ConfFile, Plugin, SINCE_1_2, SINCE_1_3};
 use crate::ops::finding::{Finding, FindingKind, Severity, is_plain_path, remount};
 use crate::ops::install::{self, Kind};
 use crate::ops::node::Node;
-use crate::ops::node_config::{ConfFile, NodeConfig, Plugin, SINCE_1_2, SINCE_1_3};
+use crate::ops::node_config::NodeConfig;
 use crate::ops::probe::{ProbeError, ask_version};
 
 const KIND: FindingKind = FindingKind::Executable;
