@@ -1,7 +1,7 @@
 //! A table of broken nodes. On each, `check` reports the problems and predicts an ADD; a real ADD verifies the prediction; the
 //! commands that `check` printed are run as they stand; and then `check` finds nothing, with every pod as it was.
 //!
-//! `rows.rs` has the table. `tests/broken/node` makes a node with pods in namespaces of its own, which may be broken already. A row breaks it with shell
+//! `rows` has the table. `tests/broken/node` makes a node with pods in namespaces of its own, which may be broken already. A row breaks it with shell
 //! commands. One row of each kind of finding has its screen in `tests/fixtures/broken`; `ACCEPT=1` takes new ones.
 
 mod examine;
@@ -23,9 +23,9 @@ use crate::harness::wait::output;
 use crate::harness::{binary, package};
 use crate::privileged::{in_private_namespaces_with_all_processes, only_in, run_again};
 use examine::{
-    assert_commands_are_harmless, assert_prediction, break_node, check, stdout_of, try_command,
+    assert_commands_are_harmless, assert_prediction, break_node, check, examine, stdout_of,
+    try_command,
 };
-use rows::ROWS;
 
 /// One broken node.
 #[derive(Debug)]
@@ -81,7 +81,20 @@ const HEALTHY: Row = Row {
 };
 
 fn row(name: &str) -> &'static Row {
-    ROWS.iter().find(|row| row.name == name).unwrap()
+    rows::all()
+        .into_iter()
+        .find(|row| row.name == name)
+        .unwrap()
+}
+
+/// The test of a row. `path` is its path in this crate.
+fn test_row(path: &str, name: &str) {
+    let row = row(name);
+    let (_, test) = path.split_once("::").unwrap();
+    let mut node = Command::new(package().join("tests/broken/node"));
+    if run_again(test, node.arg(row.kind).env("BIN", binary())) {
+        examine(row);
+    }
 }
 
 /// The names of two rows, in the second run of the test.
@@ -112,7 +125,8 @@ fn two_causes_on_one_node_are_predicted() {
         100
     };
     let test = "broken_nodes::two_causes_on_one_node_are_predicted";
-    let pairs = ROWS.iter().flat_map(|a| ROWS.iter().map(move |b| [a, b]));
+    let rows = rows::all();
+    let pairs = rows.iter().flat_map(|a| rows.iter().map(|b| [*a, *b]));
     // Of two kinds of nodes, one must be the healthy one.
     let can_be_one = |[a, b]: &[&Row; 2]| {
         let is_alone = a.name == b.name || [a.name, b.name].contains(&"healthy");
@@ -237,7 +251,8 @@ fn killed_nodes_leave_no_folders_and_no_processes() {
 
 #[test]
 fn every_kind_of_finding_has_one_screen() {
-    let (with_screen, others): (Vec<&Row>, Vec<&Row>) = ROWS.iter().partition(|row| row.screen);
+    let (with_screen, others): (Vec<&Row>, Vec<&Row>) =
+        rows::all().into_iter().partition(|row| row.screen);
     let shown: BTreeSet<_> = with_screen.iter().flat_map(|row| row.findings).collect();
     let found: BTreeSet<_> = others.iter().flat_map(|row| row.findings).collect();
     assert!(found.is_subset(&shown), "{found:?}");

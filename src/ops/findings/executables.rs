@@ -386,16 +386,16 @@ fn unusable_file(
 fn leads_elsewhere(path: &Path) -> bool {
     /// The kernel follows as many links.
     const MOST_LINKS: usize = 40;
-    let mut path = path.to_owned();
+    let mut link = path.to_owned();
     for _ in 0..MOST_LINKS {
-        let Ok(target) = fs::read_link(&path) else {
+        let Ok(target) = fs::read_link(&link) else {
             return false;
         };
-        let next = path.with_file_name(target);
-        if next.parent() != path.parent() {
+        let next = link.with_file_name(target);
+        if next.parent() != link.parent() {
             return true;
         }
-        path = next;
+        link = next;
     }
     false
 }

@@ -609,8 +609,8 @@ mod tests {
         ] {
             let found = way_to_wire_server(&host(kind, destination, link));
             let commands = found.map(|(_, remedy)| remedy.map(|remedy| remedy.commands));
-            let expected = expected.map(|route| route.map(|route| vec![removal(route)]));
-            assert_eq!(commands, expected, "{kind} {destination}");
+            let removals = expected.map(|route| route.map(|route| vec![removal(route)]));
+            assert_eq!(commands, removals, "{kind} {destination}");
         }
     }
 

@@ -1,0 +1,129 @@
+//! The links, addresses and routes of the host.
+
+use super::broken_nodes;
+
+broken_nodes! {
+    the_interface_is_switched_off {
+        broken_by: "ip link set dev eth0 down",
+        findings: &["interface"],
+    }
+    the_host_lost_its_own_address {
+        broken_by: "ip addr flush dev eth0 scope global; ip addr add 192.0.2.9/32 dev wire0; ip route replace 168.63.129.16 dev wire0 src 192.0.2.9",
+        findings: &["interface"],
+        by_hand: "ip -o -4 address show dev eth0 | grep -w 10.224.0.4/16; ip route show default | grep -w 10.224.0.1",
+    }
+    the_interface_is_gone {
+        broken_by: "ip link del eth0; wire stop; COLUMNS=999 $OURS check | grep 'eth0, which the pools in the state are on, does not exist'",
+        findings: &["source", "interface"],
+        by_hand: "ip link add name eth0 address 7c:1e:52:f9:f3:c4 up type bridge; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1; wire start",
+    }
+    the_node_is_in_another_subnet_of_azure {
+        screen: true,
+        broken_by: "sed -i 's|10[.]224[.]|10.225.|g' /run/broken-node/wire.xml",
+        findings: &["interface", "unlisted"],
+    }
+    the_source_lists_all_addresses_as_primary {
+        screen: true,
+        broken_by: "sed -i 's/IsPrimary=\"false\"/IsPrimary=\"true\"/g' /run/broken-node/wire.xml",
+        findings: &["interface", "interface"],
+    }
+    the_source_lists_a_pods_address_as_primary {
+        broken_by: "sed -i 's/\"10.224.0.4\" IsPrimary=\"true\"/\"10.224.0.4\" IsPrimary=\"false\"/; s/\"10.224.0.5\" IsPrimary=\"false\"/\"10.224.0.5\" IsPrimary=\"true\"/' /run/broken-node/wire.xml",
+        findings: &["interface", "on-host", "unlisted"],
+    }
+    the_source_describes_another_node {
+        broken_by: "sed -i 's/7C1E52F9F3C4/000D3A112233/; s/\"10[.]224[.]0[.]/\"10.224.7./g' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'may describe another node'; ! $OURS check | grep 'ip link set'",
+        findings: &["interface"],
+    }
+    kube_proxy_has_addresses_of_a_pool {
+        broken_by: "ip link add kube-ipvs0 type bridge; ip addr add 10.224.0.9/32 dev kube-ipvs0; ip addr add 10.224.0.5/32 dev kube-ipvs0; ! $OURS check | grep 'address del'",
+        findings: &["on-host", "on-host"],
+        by_hand: "ip link del kube-ipvs0",
+    }
+    the_host_has_a_pods_address_in_place_of_its_own {
+        broken_by: "ip addr flush dev eth0 scope global; ip addr add 10.224.0.5/16 dev eth0; ip route add default via 10.224.0.1",
+        findings: &["interface", "on-host"],
+        by_hand: "ip addr flush dev eth0 scope global; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
+    }
+    a_link_of_its_own_has_an_address_of_the_pool {
+        broken_by: "ip addr add 10.224.0.20/16 dev azbr0",
+        findings: &["interface"],
+        by_hand: "ip addr del 10.224.0.20/16 dev azbr0 2>/dev/null; true",
+    }
+    the_hardware_addresses_of_two_links_are_exchanged {
+        broken_by: "ip link set eth0 down; ip link set eth0 address 7c:1e:52:f9:f3:c5; ip link set eth0 up; ip link add eth1 address 7c:1e:52:f9:f3:c4 type bridge; ip link set eth1 up; ip route replace default via 10.224.0.1",
+        findings: &["interface"],
+        by_hand: "ip link del eth1; ip link set eth0 address 7c:1e:52:f9:f3:c4",
+    }
+    a_pod_removed_its_own_address {
+        broken_by: "ip -n web-1 addr flush dev eth0; later 120 $OURS check | grep 'does not have it'",
+        later: 120,
+        by_hand: "ip -n web-1 addr add 10.224.0.5/16 dev eth0",
+    }
+    the_host_routes_of_pods_are_gone {
+        screen: true,
+        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist; link() { echo v-$(printf $1 | sha256sum | cut -c 1-8); }; ip route add 10.224.0.5 dev $(link web-1); ip route add 10.224.0.6 dev eth0; ip link set $(link web-3) down",
+        later: 120,
+        findings: &["unconfigured"],
+    }
+    a_vpn_takes_a_part_of_the_subnet {
+        broken_by: "ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 10.224.0.0/17 via 10.8.0.1 dev tun0; COLUMNS=999 $OURS check | grep '10.224.0.0/17 dev tun0. leads a part of the subnet 10.224.0.0/16'",
+        findings: &["interface"],
+        by_hand: "ip link del tun0",
+    }
+    the_rule_for_the_main_table_is_missing {
+        broken_by: "ip rule del pref 32766; $OURS check | grep 'lookup main priority 32766'",
+        findings: &["source"],
+        by_hand: "ip rule add lookup main priority 32766",
+    }
+    the_source_lists_another_primary_address {
+        broken_by: "sed -i 's/\"10.224.0.4\"/\"10.224.0.99\"/' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'eth0 has 10.224.0.4/16, which the source does not list'",
+        findings: &["interface"],
+    }
+    the_default_route_is_missing {
+        broken_by: "ip route del default; ip -6 addr add fd00::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0",
+        findings: &["interface"],
+        by_hand: "ip route show default | grep -w 'via 10.224.0.1 dev eth0'",
+    }
+    the_default_route_is_missing_and_no_other_leads_to_the_source {
+        broken_by: "ip route del default; ip route del 168.63.129.16; ip -6 addr add fd00::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0",
+        findings: &["source", "interface"],
+        by_hand: "ip route show default | grep -w 'via 10.224.0.1 dev eth0'; ip route add 168.63.129.16 dev wire0",
+    }
+    the_default_route_discards_packets {
+        broken_by: "ip route replace blackhole default; ip route add unreachable default metric 99",
+        findings: &["interface"],
+        by_hand: "ip route show default | grep -w 'via 10.224.0.1 dev eth0'",
+    }
+    halves_replace_the_default_route_and_a_test_network_is_discarded {
+        broken_by: "ip route add blackhole 192.0.2.0/24; $OURS check | grep 'Nothing is wrong' || exit 1; ip route del blackhole 192.0.2.0/24; ip route del default; ip route add 0.0.0.0/1 via 10.224.0.1; ip route add 128.0.0.0/1 via 10.224.0.1",
+    }
+    the_host_has_no_address_and_does_not_reach_the_source {
+        broken_by: "ip addr flush dev eth0 scope global",
+        findings: &["source", "interface"],
+        by_hand: "ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
+    }
+    the_host_has_its_own_address_on_a_bridge {
+        broken_by: "ip addr flush dev eth0 scope global; ip link add name azure0 up type bridge; ip addr add 10.224.0.4/16 dev azure0; ip route add default via 10.224.0.1 dev azure0",
+    }
+    bridge_has_the_gateway {
+        screen: true,
+        broken_by: "ip addr add 10.224.0.1/16 dev azbr0",
+        findings: &["interface"],
+        // Pods are on it, so no command is printed.
+        by_hand: "ip addr del 10.224.0.1/16 dev azbr0",
+    }
+    a_bridge_without_pods_has_the_gateway {
+        broken_by: "ip link add old type bridge; ip link set old up; ip addr add 10.224.0.1/16 dev old",
+        findings: &["interface"],
+    }
+    two_links_are_in_the_subnet {
+        broken_by: "ip link add old type bridge; ip link set old up; ip addr add 10.224.0.250/16 dev old",
+        findings: &["interface"],
+    }
+
+    a_namespace_has_lost_its_path {
+        broken_by: "ip netns exec web-1 sleep 600 </dev/null >/dev/null 2>&1 & ln -s real/$! /proc/$!; until [[ $(cat /proc/$!/comm) == sleep ]]; do sleep 0.05; done; \
+            ip netns del web-1; COLUMNS=999 $OURS show web-1 | grep 'its network namespace exists, but its path does not lead there'",
+    }
+}
