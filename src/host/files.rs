@@ -323,6 +323,9 @@ pub struct Room {
     pub files: Option<u64>,
 }
 
+/// The space that a short text takes, in bytes: one block of most file systems.
+pub const BLOCK: usize = 4096;
+
 /// Checks that a new file of this length could be written into a folder. Writes nothing, so it does
 /// not see limits that the file system does not report, such as the quota of a user.
 ///

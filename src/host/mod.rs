@@ -14,9 +14,9 @@ mod stream_io;
 
 pub use clock::{Timestamp, boot_id, boot_now, shift_boot_clock, sleep_until, wall_now};
 pub use files::{
-    ReadOutcome, check_room, create_new, io_reason, is_noexec, metadata_below, open, overwrite,
-    read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace, replace_refusal,
-    room, write_refusal,
+    BLOCK, ReadOutcome, check_room, create_new, io_reason, is_noexec, metadata_below, open,
+    overwrite, read_bounded, read_bounded_with, read_no_link, read_text, read_up_to, replace,
+    replace_refusal, room, write_refusal,
 };
 pub use flock::{LockOutcome, lock, lock_folder};
 pub use libc_calls::{exit_on_termination_signals, ignore_file_size_signal, stdout_was_closed};

@@ -111,7 +111,7 @@ impl ConfFile {
     }
 
     /// The first plugin of the list, if it is one of those that fail without the result of another.
-    pub fn misplaced(&self) -> Option<&str> {
+    pub fn first_that_needs_result(&self) -> Option<&str> {
         let first = self.plugins.first().filter(|_| self.is_list)?;
         let needs_result = matches!(
             first.kind(),
@@ -133,6 +133,10 @@ impl ConfFile {
             Ok(found) if found.is_empty() => {}
             Ok(found) => {
                 if !self.is_list {
+                    // Releases that would read the folder refuse the file for another reason.
+                    if self.disputed.is_some() {
+                        return;
+                    }
                     self.is_list = true;
                     self.plugins.clear();
                     let why = "it has no list `plugins`".to_owned();
@@ -143,7 +147,9 @@ impl ConfFile {
                     self.plugins.push(plugin);
                 }
             }
-            Err(why) => self.disputed = Some((SINCE_1_3, why)),
+            Err(why) => {
+                self.disputed.get_or_insert((SINCE_1_3, why));
+            }
         }
     }
 
@@ -151,7 +157,8 @@ impl ConfFile {
     fn read_disputed_keys(&mut self, members: &BTreeMap<String, Tree>) -> Result<(), String> {
         let disables_check = "disableCheck";
         boolean(members, disables_check)?;
-        if let Some(Tree::Text(_)) = members.get(disables_check) {
+        let is_refused_before_1_2 = matches!(members.get(disables_check), Some(Tree::Text(_)));
+        if is_refused_before_1_2 {
             let why = format!("{disables_check} must not be in quotes");
             self.disputed = Some((BEFORE_1_2, why));
         }
@@ -161,6 +168,10 @@ impl ConfFile {
         }
         if let Err(why) = boolean(members, "disableGC") {
             self.disputed = Some((SINCE_1_2, why));
+        }
+        // Each release refuses it for one of two reasons.
+        if let (true, Some((SINCE_1_2, why))) = (is_refused_before_1_2, &self.disputed) {
+            return Err(why.clone());
         }
         match boolean(members, "loadOnlyInlinedPlugins") {
             Ok(inlined_only) => self.inlined_only = inlined_only,
@@ -315,7 +326,7 @@ fn chosen_version(
     texts.extend(cni_version.filter(|version| !version.is_empty()));
     let mut known = Vec::new();
     for text in texts {
-        let numbers = version_numbers(text).ok_or(format!("{text:?} is no CNI version"))?;
+        let numbers = version_numbers(text).ok_or_else(|| format!("{text:?} is no CNI version"))?;
         if numbers <= NEWEST {
             known.push((numbers, text));
         }
@@ -635,6 +646,8 @@ mod tests {
         ] {
             assert_eq!(read(keys), Ok((who, version.to_owned())), "{keys}");
         }
+        read(r#""disableCheck": "true", "disableGC": 1"#).unwrap_err();
+        read(r#""disableCheck": "true", "cniVersions": 1"#).unwrap_err();
         for value in ["null", "1", "\"yes\"", "[]"] {
             read(&format!(r#""disableCheck": {value}"#)).unwrap_err();
         }

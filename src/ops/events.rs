@@ -11,7 +11,7 @@ use super::node::Node;
 use super::outcome::{CommandError, CommandOutput, needs_root, parse_address};
 use super::screen::{Screen, Tint, replace_control, screen_offset, split_time};
 use crate::events::{History, OperationRecord};
-use crate::host::{Timestamp, check_room, io_reason};
+use crate::host::{BLOCK, Timestamp, check_room, io_reason};
 use crate::ipam::Holder;
 use crate::stdio;
 
@@ -30,7 +30,7 @@ pub fn run(node: &Node, args: &EventsArgs) -> Result<CommandOutput, CommandError
         stdio::eprint(&format!("{what}\n"));
     }
     let folder = node.paths().lock_folder();
-    if let Err(error) = check_room(&folder, 4096)
+    if let Err(error) = check_room(&folder, BLOCK)
         && folder.exists()
         && !needs_root(&error)
     {

@@ -34,7 +34,7 @@ pub struct HeldAddress {
     pub age_seconds: u64,
     /// Whether `since` is the time at which this plugin first saw a record of the original.
     pub first_seen: bool,
-    /// Seconds since the holder was first found dead, while a second look is due.
+    /// Seconds since the holder was first found dead, while a second scan is due.
     pub suspect_seconds: Option<u64>,
     /// Seconds since the source no longer lists the address; `None` while it does.
     pub unlisted_seconds: Option<u64>,

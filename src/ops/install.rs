@@ -26,7 +26,7 @@ use super::outcome::{
 use super::probe::ask_version;
 use super::screen::join_first;
 use super::version::LINE;
-use crate::cni::{NAME, NAME_V6};
+use crate::cni::{CniVersion, NAME, NAME_V6};
 use crate::failure::SUDO_REMEDY;
 use crate::host::{LockOutcome, Paths, create_new, io_reason, lock_folder, open};
 use crate::log;
@@ -233,11 +233,16 @@ impl Installation {
             let text = format!("Nothing to do at {path}: there is {found}.");
             return Ok(self.outcome(true, false, text));
         }
+        let mut kept_versions = Vec::new();
         let obstacle = match kept_kind {
             Kind::Nothing => Some(format!("no original is kept beside {path}")),
-            Kind::Other => ask_version(&self.kept)
-                .err()
-                .map(|why| format!("{kept_path} is {kept}, which {why}")),
+            Kind::Other => match ask_version(&self.kept) {
+                Ok(versions) => {
+                    kept_versions = versions;
+                    None
+                }
+                Err(why) => Some(format!("{kept_path} is {kept}, which {why}")),
+            },
             _ => Some(format!("{kept_path} is {kept}")),
         };
         let text = match obstacle {
@@ -248,8 +253,11 @@ impl Installation {
             }
             None => {
                 fs::rename(&self.kept, &self.path).map_err(self.failed("replace the file"))?;
-                let but = self.unspoken_version(node).unwrap_or_default();
-                format!("The original is back as {path}: {kept}.{but}")
+                let warning = self.unspoken_version(node, &kept_versions);
+                format!(
+                    "The original is back as {path}: {kept}.{}",
+                    warning.unwrap_or_default()
+                )
             }
             Some(_) if is_ours && force => {
                 fs::remove_file(&self.path).map_err(self.failed("remove the file"))?;
@@ -267,17 +275,23 @@ impl Installation {
         Ok(self.outcome(true, true, text))
     }
 
-    /// The network configurations that ask the original, which is back, for a CNI version that it does not speak.
-    fn unspoken_version(&self, node: &Node) -> Option<String> {
-        let spoken = ask_version(&self.path).ok()?;
+    /// The network configurations that ask the original, which speaks these CNI versions, for another one.
+    fn unspoken_version(&self, node: &Node, spoken: &[String]) -> Option<String> {
         let name = self.path.file_name()?.to_str()?;
         let config = NodeConfig::read(node.paths());
         let files: BTreeSet<String> = config
             .ours(name)
-            .filter(|(file, _)| !spoken.iter().any(|version| version == file.version()))
+            .filter(|(file, _)| {
+                let chosen = file.chosen_version.as_deref().unwrap_or(file.version());
+                !spoken.iter().any(|version| version == chosen)
+            })
             .map(|(file, _)| file.path.display().to_string())
             .collect();
-        let newest = spoken.last().filter(|_| !files.is_empty())?;
+        let is_spoken = |text: &&str| spoken.iter().any(|version| version == text);
+        let newest = CniVersion::texts().into_iter().rev().find(is_spoken)?;
+        if files.is_empty() {
+            return None;
+        }
         Some(format!(
             " It speaks CNI up to {newest}, so every ADD fails until cniVersion is lowered in {}.",
             join_first(files)

@@ -312,6 +312,7 @@ pub fn find(
         withheld: &withheld.keys().copied().collect(),
         last_holders: withheld,
         networks: &BTreeMap::from(["azure".to_owned()].map(|name| (name, String::new()))),
+        connecting: &BTreeSet::new(),
         now: &NOW,
         program: NAME,
         state: "/var/run/azure-vnet-ipam.json".into(),

@@ -88,13 +88,14 @@ pub fn lock_obstacle(paths: &Paths, is_root: bool) -> Option<LockObstacle> {
         path: path.to_owned(),
         source,
     };
-    if folder.is_symlink()
-        && let Err(error) = fs::metadata(&folder)
-    {
-        return Some(obstacle(&folder, error));
-    }
-    if fs::metadata(&folder).is_ok_and(|meta| !meta.is_dir()) {
-        return Some(obstacle(&folder, io::ErrorKind::NotADirectory.into()));
+    match fs::metadata(&folder) {
+        Ok(meta) if !meta.is_dir() => {
+            return Some(obstacle(&folder, io::ErrorKind::NotADirectory.into()));
+        }
+        Err(error) if folder.is_symlink() && error.kind() != io::ErrorKind::PermissionDenied => {
+            return Some(obstacle(&folder, error));
+        }
+        _ => {}
     }
     if fs::metadata(&file).is_ok_and(|meta| !meta.is_file()) {
         return Some(obstacle(&file, io::ErrorKind::IsADirectory.into()));

@@ -45,7 +45,7 @@ struct Row {
     /// What a person does whom no command can replace: the administrator of Azure, or of the network. The network configuration and
     /// Azure's answer are put back where nothing else is to be done.
     by_hand: &'static str,
-    /// The name of the plugin that is looked at.
+    /// The name of the plugin that is examined.
     program: &'static str,
     /// How much later everything happens, in seconds, so that what is dead counts as such.
     later: u32,
@@ -179,8 +179,8 @@ const POD_IN_ANOTHER_MOUNT_NAMESPACE: &str = r#"
 
 #[test]
 #[ignore = "needs root, unshare, iproute2, perl, setpriv and time namespaces"]
-fn process_that_may_not_be_inspected_makes_the_look_incomplete() {
-    let test = "broken_nodes::process_that_may_not_be_inspected_makes_the_look_incomplete";
+fn process_that_may_not_be_inspected_makes_the_scan_incomplete() {
+    let test = "broken_nodes::process_that_may_not_be_inspected_makes_the_scan_incomplete";
     let mut node = Command::new(package().join("tests/broken/node"));
     if !run_again(test, node.arg("healthy").env("BIN", binary())) {
         return;

@@ -15,7 +15,7 @@ use super::inspection::Inspection;
 use super::{configuration, executables, host_links, records, source, storage};
 use crate::cni::{Call, CniError, CniVersion, LOCAL_SPACE};
 use crate::failure::Failure;
-use crate::host::{check_room, io_reason};
+use crate::host::{BLOCK, check_room, io_reason};
 use crate::ipam::{EvidenceList, Ipam, Kernel, Refusal, Routes};
 use crate::ops::cli::CheckArgs;
 use crate::ops::conf_file::{ConfFile, Plugin, SINCE_1_3};
@@ -96,17 +96,6 @@ impl CheckReport {
         if !inspection.is_in_other_network {
             findings.extend(records_now_and_next(node, inspection, healed));
         }
-        // An address that connects a second link to a subnet is a finding of its own.
-        let of_links: BTreeSet<IpAddr> = findings
-            .iter()
-            .filter(|finding| finding.kind == FindingKind::Interface)
-            .filter_map(|finding| Some(finding.subject.parse::<IpNet>().ok()?.addr()))
-            .collect();
-        let is_repeated = |finding: &Finding| {
-            let address = finding.subject.parse();
-            finding.kind == FindingKind::OnHost && address.is_ok_and(|a| of_links.contains(&a))
-        };
-        findings.retain(|finding| !is_repeated(finding));
         let mut adds = predict(node, inspection, &trial);
         if inspection.is_in_other_network {
             let hidden = adds.iter_mut().filter(|add| add.needs_network());
@@ -124,7 +113,6 @@ impl CheckReport {
             with_ipv6.for_each(|add| add.set_unknown(why.to_owned()));
         }
         if visibility.not_mounted.is_some() {
-            findings.retain(|finding| finding.kind != FindingKind::Source);
             let adds = adds.iter_mut();
             let hidden = adds.filter(|add| add.explained_by.contains(&FindingKind::Source));
             hidden.for_each(|add| add.set_unknown(IN_CONTAINER.to_owned()));
@@ -407,17 +395,19 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
 /// The findings about records. What the next ADD puts right by itself is only a note. `healed` is what that ADD would leave.
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
     let ours = inspection.config.ours(node.paths().name());
-    let networks = ours.map(|(_, plugin)| {
-        let main_plugin = plugin.netconf.text_at("type").unwrap_or_default();
-        (plugin.network().to_owned(), main_plugin.to_owned())
-    });
+    let networks = ours.map(|(_, plugin)| (plugin.network().to_owned(), plugin.kind().to_owned()));
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
+    let connecting = host_links::connecting_addresses(node.paths(), inspection);
     let view = records::NodeView {
         evidence: &inspection.evidence,
         host: &inspection.host,
         withheld: &node.taken(inspection.state.ipam()).withheld,
         last_holders: &inspection.last_holders,
         networks: &networks.collect(),
+        connecting: &connecting
+            .iter()
+            .map(|(entry, _)| entry.net.addr())
+            .collect(),
         now: &node.now,
         program: &node.program,
         state: node.paths().state(),
@@ -528,7 +518,7 @@ impl Prediction {
         self
     }
 
-    /// Whether it succeeds, or fails for a reason that only somebody in the network of the node can know.
+    /// Whether it depends on the network of the node. Failures of files, disks, locks and executables do not.
     fn needs_network(&self) -> bool {
         use FindingKind::{Conflist, Disk, Executable, Lock, Settings};
         let seen_anywhere = [Conflist, Disk, Executable, Lock, Settings];
@@ -564,7 +554,7 @@ pub fn predict(node: &Node, inspection: &Inspection, trial: &Trial<'_>) -> Vec<P
 const IN_CONTAINER: &str = "cannot be seen in this container";
 /// What cannot be decided by somebody who is not root.
 const WITHOUT_ROOT: &str = "cannot be seen without root";
-/// Why a file cannot be read that only this user may not read.
+/// The error of a file that this user may not read.
 const HIDDEN: &str = "permission denied";
 
 /// A file that no runtime can use: nothing is called.
@@ -602,7 +592,7 @@ fn predict_one(
     if let Some(why) = inspection.executables.failure(file) {
         return add.failed(why, &[FindingKind::Executable]);
     }
-    if let Some(kind) = file.misplaced() {
+    if let Some(kind) = file.first_that_needs_result() {
         let msg = format!("{kind} needs the result of another plugin");
         return add.failed(msg, &[FindingKind::Conflist]);
     }
@@ -619,7 +609,7 @@ fn predict_one(
             }
             if let Some((folder, why)) = storage::cache_obstacle(node) {
                 // A short result still fits into one block.
-                if why.kind() == io::ErrorKind::StorageFull && check_room(&folder, 4096).is_ok() {
+                if why.kind() == io::ErrorKind::StorageFull && check_room(&folder, BLOCK).is_ok() {
                     add.set_unknown(format!("depends on the last room in {}", folder.display()));
                     return add;
                 }
@@ -642,7 +632,7 @@ fn predict_one(
             }
         }
     }
-    match beyond_sight(inspection, file, plugin) {
+    match why_unknown(inspection, file, plugin) {
         Some(why) if add.succeeds == Some(true) => add.set_unknown(why),
         // It fails in any case, but maybe before it comes to that.
         Some(_) => add.code = None,
@@ -651,8 +641,8 @@ fn predict_one(
     add
 }
 
-/// What else decides whether an ADD succeeds that the plugin itself lets succeed.
-fn beyond_sight(inspection: &Inspection, file: &ConfFile, plugin: &Plugin) -> Option<String> {
+/// Why nobody can know whether an ADD succeeds that this plugin lets succeed.
+fn why_unknown(inspection: &Inspection, file: &ConfFile, plugin: &Plugin) -> Option<String> {
     if let Some(path) = refused_before(&inspection.config, file) {
         return Some(format!(
             "is up to the runtime: containerd starts no pod because of {}, CRI-O skips that file",

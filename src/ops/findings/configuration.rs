@@ -314,7 +314,7 @@ fn conflist(
         }
     };
     let mut found = misspelt_keys(plugin, &shown.to_string());
-    found.extend(file.misplaced().map(|kind| {
+    found.extend(file.first_that_needs_result().map(|kind| {
         let text = format_args!(
             "every ADD fails: {kind} is the first plugin, and needs the result of another"
         );
@@ -381,11 +381,11 @@ impl ForeignGateway {
         let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         let is_ours = |ip: &IpAddr| subnets.iter().any(|subnet| subnet.contains(ip));
         let mut gateways = routes.iter().filter_map(|route| route.gw);
-        let gateway = gateways.find(|ip| !is_local(ip) && !is_ours(ip))?;
-        let mut of_family = subnets
-            .iter()
-            .filter(|subnet| subnet.addr().is_ipv4() == gateway.is_ipv4());
-        of_family.next()?;
+        let has_family = |ip: &IpAddr| {
+            let mut families = subnets.iter().map(|subnet| subnet.addr().is_ipv4());
+            families.any(|is_ipv4| is_ipv4 == ip.is_ipv4())
+        };
+        let gateway = gateways.find(|ip| has_family(ip) && !is_local(ip) && !is_ours(ip))?;
         let leads_there = |route: &Route| {
             route.dst.prefix_len() > 0 && route.dst.contains(&gateway) && route.gw != Some(gateway)
         };
@@ -531,8 +531,10 @@ mod tests {
         let own = r#"{"dst":"0.0.0.0/0","gw":"10.224.0.1"},{"dst":"10.9.0.0/16"},{"dst":"::/0","gw":"fe80::1"}"#;
         let foreign = r#"{"dst":"10.225.0.0/16","gw":"10.225.0.1"}"#;
         let leads_there = format!(r#"{{"dst":"10.225.0.1/32"}},{foreign}"#);
+        let after_ipv6 = format!(r#"{{"dst":"::/0","gw":"fd01::1"}},{foreign}"#);
         assert_eq!(find("ptp", own), None);
         assert_eq!(find("ptp", foreign), Some(true));
+        assert_eq!(find("ptp", &after_ipv6), Some(true));
         assert_eq!(find("ptp", &leads_there), Some(false));
         assert_eq!(find("azure-vnet", foreign), Some(false));
     }

@@ -65,7 +65,14 @@ impl Executables {
             let kinds = file.plugins.iter().map(Plugin::kind).chain([ours]);
             for kind in kinds.filter(|kind| !kind.is_empty() && !kind.contains('/')) {
                 let path = folder.join(kind);
-                let examined = || Executable::examine(&path, kind == ours, node);
+                let examined = || {
+                    let mut executable = Executable::examine(&path, kind == ours, node);
+                    // A shell reads other names otherwise.
+                    if !path.to_str().is_some_and(is_plain_path) {
+                        executable.finding.commands.clear();
+                    }
+                    executable
+                };
                 let entry = executables.found.entry(kind.to_owned());
                 entry.or_insert_with(examined);
             }

@@ -212,7 +212,7 @@ impl HostAddresses {
         let mut routes = self.kernel_routes.iter().filter(others);
         // The kernel removes the routes of a link that has no address left.
         let takes_routes_along =
-            self.is_alone(entry) && routes.any(|route| route.link == Some(link.index));
+            self.is_last(entry) && routes.any(|route| route.link == Some(link.index));
         let is_harmless =
             !self.takes_others_along(entry) && !self.is_needed(entry) && !takes_routes_along;
         is_harmless.then(|| format!("sudo ip address del {} dev {}", entry.net, entry.link))
@@ -239,6 +239,11 @@ impl HostAddresses {
 
     /// Whether the address connects the link to a subnet, and the link has no other address of the family that stays.
     fn is_alone(&self, entry: &HostEntry) -> bool {
+        entry.net.prefix_len() < entry.net.max_prefix_len() && self.is_last(entry)
+    }
+
+    /// Whether the link has no other address of the family that stays.
+    fn is_last(&self, entry: &HostEntry) -> bool {
         let address = entry.net.addr();
         let stays = |other: &HostEntry| {
             let found = other.net.addr();
@@ -246,8 +251,7 @@ impl HostAddresses {
                 && !is_link_local(found)
                 && !self.of_pools.contains(&found)
         };
-        let connects = entry.net.prefix_len() < entry.net.max_prefix_len();
-        connects && !entry.is_secondary && !self.others(entry).any(stays)
+        !entry.is_secondary && !self.others(entry).any(stays)
     }
 
     /// Whether the default route sends from the address, or reaches its gateway by it.
@@ -531,6 +535,33 @@ mod tests {
                 "10.1.0.4", "10.3.0.5", "fd01::6", "10.7.0.5", "10.7.0.6", "10.9.0.5"
             ]
         );
+    }
+
+    #[test]
+    fn the_last_address_of_a_link_with_routes_stays() {
+        let route = KernelRoute {
+            destination: "10.50.0.0/16".parse().unwrap(),
+            kind: RouteKind::Unicast,
+            table: KernelRoute::MAIN_TABLE,
+            link: Some(2),
+            metric: None,
+        };
+        let link = Link {
+            index: 2,
+            name: "eth1".to_owned(),
+            ..Link::default()
+        };
+        let mut host = HostAddresses {
+            entries: vec![entry("168.63.129.16/32", "eth1", false)],
+            links: vec![link],
+            kernel_routes: vec![route],
+            ..HostAddresses::default()
+        };
+        let address = host.entries[0].clone();
+        assert_eq!(host.removal_of_address(&address), None);
+        host.entries.push(entry("10.1.0.4/16", "eth1", false));
+        let command = "sudo ip address del 168.63.129.16/32 dev eth1".to_owned();
+        assert_eq!(host.removal_of_address(&address), Some(command));
     }
 
     #[test]

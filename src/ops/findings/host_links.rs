@@ -14,7 +14,7 @@ use crate::ops::node::Node;
 use crate::ops::screen::join_first;
 use crate::source::{MatchedListing, PrimaryAddress};
 
-/// Examines them.
+/// Examines the links and routes.
 pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let mut found = links_down(node, inspection);
     found.extend(missing_primaries(node.paths(), inspection));
@@ -87,7 +87,7 @@ fn missing_primaries(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     primaries.filter_map(finding).collect()
 }
 
-/// An address of the node itself that is on another network interface than the source says. Bridges and bonds of its own are none.
+/// An address of the node itself that is on another network interface than the source says. Bridges and bonds that the node made itself are no interfaces.
 fn on_another_link(
     primary: &PrimaryAddress,
     entry: &HostEntry,
@@ -203,24 +203,27 @@ fn missing_primary(
         "no link of this node has {}, its own address on {link}",
         net.addr()
     );
-    let mut remedy = "see whether it is the primary address in Azure; if so, have the service that configures the network set it again; until then:";
+    let mut remedy = "see whether it is the primary address in Azure; if so, have the service that configures the network set it again".to_owned();
     let mut commands = Vec::new();
-    if let Some(other) = device.and_then(|device| unlisted_address(host, device, matched)) {
-        text.push_str(&format!(
-            "; {} has {}, which the source does not list",
-            other.link, other.net
-        ));
-        remedy = "compare both with the network interface in Azure: if its address was changed there, restart the node; if the host's address is right, the source describes another node";
-    } else if let Some(device) = device {
-        commands.push(format!("sudo ip address add {net} dev {}", device.name));
-        commands.extend(restore_default_route(inspection, *net, &device.name));
-    }
     // Many nodes leave IPv6, and further network interfaces, unconfigured.
     let severity = if primary.is_of_primary_link && net.addr().is_ipv4() {
         Severity::Error
     } else {
         Severity::Note
     };
+    if let Some(other) = device.and_then(|device| unlisted_address(host, device, matched)) {
+        text.push_str(&format!(
+            "; {} has {}, which the source does not list",
+            other.link, other.net
+        ));
+        remedy = "compare both with the network interface in Azure: if its address was changed there, restart the node; if the host's address is right, the source describes another node".to_owned();
+    } else if severity == Severity::Note {
+        remedy = format!("no action needed, unless {link} is to be configured with it");
+    } else if let Some(device) = device {
+        remedy.push_str("; until then:");
+        commands.push(format!("sudo ip address add {net} dev {}", device.name));
+        commands.extend(restore_default_route(inspection, *net, &device.name));
+    }
     let finding = Finding::new(severity, FindingKind::Interface, &text, &remedy);
     finding.about(net.addr()).with_commands(commands)
 }
@@ -501,59 +504,72 @@ fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
     found
 }
 
-/// Addresses of the host that keep packets for Azure on it: a pool's gateway, and those that connect a second link to a pool's subnet.
-/// An address with a full-length prefix, as the plugin ptp gives the host, is neither.
-fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
-    const GATEWAY: &str =
-        "the gateway of the virtual network is on this host, so pods do not reach Azure through it";
-    const TWO_LINKS: &str =
-        "two links of this host lead to the subnet, and one of them not to Azure";
-    const IN_USE: &str = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods one after another, which ends their connections; the address can be removed when no pod is left on the link";
-    const LEFT_OVER: &str = "usually the main plugin was bridge, with isGateway; no pod is left on the link, so remove the address:";
-    let pools = subnets(inspection);
-    let is_prefix = |net: &IpNet| net.prefix_len() < net.max_prefix_len();
-    let links = &inspection.host.links;
-    let has_ports = |name: &String| {
-        let bridge = links.iter().find(|link| link.name == *name);
-        bridge.is_some_and(|bridge| links.iter().any(|link| link.master == Some(bridge.index)))
-    };
-    let configured: Vec<_> = inspection
-        .host
-        .entries
-        .iter()
-        .map(|entry| (&entry.net, &entry.link))
-        .filter(|(net, _)| is_prefix(net))
+const GATEWAY: &str =
+    "the gateway of the virtual network is on this host, so pods do not reach Azure through it";
+const TWO_LINKS: &str = "two links of this host lead to the subnet, and one of them not to Azure";
+
+/// Addresses of the host that keep packets for Azure on it, each with why: a pool's gateway, and those that connect a second link to a pool's
+/// subnet. An address with a full-length prefix, as the plugin ptp gives the host, is neither.
+pub fn connecting_addresses<'a>(
+    paths: &Paths,
+    inspection: &'a Inspection,
+) -> Vec<(&'a HostEntry, &'static str)> {
+    let entries = inspection.host.entries.iter();
+    let configured: Vec<&HostEntry> = entries
+        .filter(|entry| entry.net.prefix_len() < entry.net.max_prefix_len())
         .collect();
     let mut found = Vec::new();
     // A range of the node is on no interface in particular, and its gateway may be here.
-    for (subnet, (gateway, own)) in pools.into_iter().filter(|pool| !pool.1.1.is_empty()) {
-        let connected = configured.iter().filter(|(net, _)| net.trunc() == subnet);
-        let mut links = connected.map(|(_, link)| *link);
+    let pools = subnets(inspection).into_iter();
+    for (subnet, (gateway, own)) in pools.filter(|pool| !pool.1.1.is_empty()) {
+        let connected = configured
+            .iter()
+            .filter(|entry| entry.net.trunc() == subnet);
+        let mut links = connected.map(|entry| &*entry.link);
         let first = links.clone().find(|link| *link == own).or(links.next());
-        for (net, link) in configured.iter().copied() {
+        for entry in &configured {
             // Azure may have attached two network interfaces to one subnet.
-            let is_second = || Some(link) != first && !paths.device_of_link(link).exists();
-            let cause = if net.addr() == gateway {
-                GATEWAY
-            } else if net.trunc() == subnet && is_second() {
-                TWO_LINKS
-            } else {
-                continue;
-            };
-            let (remedy, command) = if has_ports(link) {
-                (IN_USE, None)
-            } else {
-                let command = format!("sudo ip address del {net} dev {link}");
-                (LEFT_OVER, Some(command))
-            };
-            let finding = Finding::error(FindingKind::Interface, &cause, &remedy).about(net);
-            found.push(Finding {
-                cause,
-                ..finding.with_commands(command)
-            });
+            let is_second =
+                || Some(&*entry.link) != first && !paths.device_of_link(&entry.link).exists();
+            if entry.net.addr() == gateway {
+                found.push((*entry, GATEWAY));
+            } else if entry.net.trunc() == subnet && is_second() {
+                found.push((*entry, TWO_LINKS));
+            }
         }
     }
     found
+}
+
+/// The findings for such addresses.
+fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
+    const IN_USE: &str = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods one after another, which ends their connections; the address can be removed when no pod is left on the link";
+    const LEFT_OVER: &str = "usually the main plugin was bridge, with isGateway; no pod is left on the link, so remove the address:";
+    const NEEDED: &str = "find out what configured it, and have it configure another one: the default route goes by its link, and may end with it";
+    let host = &inspection.host;
+    let finding = |(entry, cause): (&HostEntry, &'static str)| {
+        let own = host.links.iter().find(|link| link.name == entry.link);
+        let index = own.map(|link| link.index);
+        let (remedy, command) = if host
+            .links
+            .iter()
+            .any(|link| index.is_some() && link.master == index)
+        {
+            (IN_USE, None)
+        } else if host.default_routes().any(|route| route.link == index) {
+            (NEEDED, None)
+        } else {
+            let command = format!("sudo ip address del {} dev {}", entry.net, entry.link);
+            (LEFT_OVER, Some(command))
+        };
+        let finding = Finding::error(FindingKind::Interface, &cause, &remedy).about(entry.net);
+        Finding {
+            cause,
+            ..finding.with_commands(command)
+        }
+    };
+    let found = connecting_addresses(paths, inspection);
+    found.into_iter().map(finding).collect()
 }
 
 #[cfg(test)]

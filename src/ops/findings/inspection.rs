@@ -24,7 +24,7 @@ use crate::state::{LockHolder, WAIT, holder_now};
 pub struct Inspection {
     /// All configuration.
     pub config: NodeConfig,
-    /// The addresses that were held before anything else was looked at: what is released meanwhile would seem to be in use.
+    /// The addresses that were held before anything else was read. What is released during the scan would seem to be in use.
     pub held_before: BTreeSet<IpAddr>,
     /// The state.
     pub state: StateView,

@@ -34,6 +34,8 @@ pub struct NodeView<'a> {
     pub last_holders: &'a BTreeMap<IpAddr, Holder>,
     /// Networks of this plugin, in addition to those that the records name, with the types of their main plugins.
     pub networks: &'a BTreeMap<String, String>,
+    /// The addresses of the host that connect a second link to a subnet, or are its gateway. They are findings of their own.
+    pub connecting: &'a BTreeSet<IpAddr>,
     /// Now.
     pub now: &'a Now,
     /// How commands name this program.
@@ -61,7 +63,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         let judgement = index.judge(address, held, now.boot);
         let leak = Leak::find(held, &judgement, evidence, now);
         found.extend(leak.map(|leak| leaked(leak, held, &holder, view)));
-        let is_on_host = view.host.find(address).is_some();
+        let is_on_host = view.host.find(address).is_some() && !view.connecting.contains(&address);
         if is_on_host && judgement.verdict == Verdict::Alive {
             let holder = Some(holder.clone());
             found.push(Finding {
@@ -268,15 +270,20 @@ fn unrouted(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
         if !is_of_ptp || !is_configured || held.age_seconds < CONFIGURED_AFTER {
             return None;
         }
+        // A port of a bridge is not a link of ptp: the main plugin of the pod was another one.
         let leads_to_pod = |link: &&Link| {
             let id = link.peer_namespace.and_then(|n| kernel.numbers.get(&n));
-            id.is_some() && id == netns.id.as_ref()
+            link.master.is_none() && id.is_some() && id == netns.id.as_ref()
         };
-        let link = host.links.iter().find(leads_to_pod)?;
+        let links: Vec<&Link> = host.links.iter().filter(leads_to_pod).collect();
         let is_route = |route: &KernelRoute| {
             route.destination.addr() == *address
                 && route.is_to_one_address()
-                && route.link == Some(link.index)
+                && links.iter().any(|link| route.link == Some(link.index))
+        };
+        // Of several links, nothing says which is the one of this address.
+        let [link] = &*links else {
+            return None;
         };
         if host.kernel_routes.iter().any(is_route) {
             return None;
@@ -288,9 +295,7 @@ fn unrouted(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
         if !link.is_up {
             commands.push(format!("sudo ip link set dev {name} up"));
         }
-        commands.push(format!(
-            "sudo ip route replace {address} dev {name} scope host"
-        ));
+        commands.push(format!("sudo ip route replace {address} dev {name}"));
         let finding = Finding::warning(FindingKind::Unconfigured, &cause, &remedy).about(address);
         Some(Finding {
             cause,
@@ -420,6 +425,7 @@ fn in_use(
     let evidence = view.evidence;
     let finding = match evidence.kernel.configured.get(&address) {
         _ if view.withheld.contains(&address) => withheld(address, free, ipam, view),
+        Some(Place::Host) if view.connecting.contains(&address) => return None,
         Some(Place::Host) => on_host(address, false, view),
         Some(Place::Namespace(_)) => stray(view),
         _ if index.is_listed(address) => stray(view),

@@ -10,7 +10,7 @@ use super::host_links::{missing_default_route, way_to_wire_server};
 use super::inspection::{Inspection, SourceAnswer};
 use super::kubelet;
 use crate::failure::{Audience, ENVIRONMENT_REMEDY, Remedy, exhausted, needs_root, source_remedy};
-use crate::host::{Link, io_reason, links};
+use crate::host::{Link, io_reason, links, metadata_below};
 use crate::ipam::{Ipam, Pool, PoolCount, RetriedPod};
 use crate::log::Milliseconds;
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
@@ -18,7 +18,7 @@ use crate::ops::node::Node;
 use crate::ops::screen::{join_first, pluralize};
 use crate::source::{FetchError, MatchedListing, Source, SourceError};
 
-/// Examines them.
+/// Examines the source, the interfaces and the pools.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
     let mut found = match &inspection.source {
         Err(why) => vec![Finding::error(
@@ -35,6 +35,10 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
             (source, Err(error)) => {
                 let hidden = error.file().filter(|file| is_not_mounted(node, file));
                 visibility.not_mounted = hidden.map(|file| file.display().to_string());
+                // What this container does not see is no fault of the source.
+                if hidden.is_some() {
+                    return pools(node, inspection);
+                }
                 let unreached = Unreached {
                     host: &inspection.host,
                     lacks_default_route: missing_default_route(inspection).is_some(),
@@ -52,8 +56,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
 /// Whether a file exists on the node, and not in the container of this process.
 fn is_not_mounted(node: &Node, file: &Path) -> bool {
     let root = node.paths().process(1).join("root");
-    let on_node = file.strip_prefix("/").unwrap_or(file);
-    node.is_in_container() && !file.exists() && root.join(on_node).exists()
+    node.is_in_container() && !file.exists() && metadata_below(&root, file).is_ok()
 }
 
 fn answered(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::de::IgnoredAny;
 
 use super::inspection::{Inspection, LockingProcess};
-use crate::host::{check_room, io_reason, read_text, room, write_refusal};
+use crate::host::{BLOCK, check_room, io_reason, read_text, room, write_refusal};
 use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
 use crate::log::check_syslog;
 use crate::ops::finding::{Finding, FindingKind as Kind, Visibility, is_plain_path, mount_point};
@@ -24,7 +24,7 @@ use crate::state::{
     set_aside_before,
 };
 
-/// Examines all of it.
+/// Examines the state, the disk, the lock, the log and the runtime's records.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
     let mut found = state(node, inspection, visibility);
     found.extend(state_folder(node, visibility));
@@ -106,7 +106,7 @@ impl Exposed {
         // How a user namespace shows the owner of files from outside it.
         const OVERFLOW: u32 = 65534;
         const STICKY: u32 = 0o1000;
-        // The mode of a device is none of our business.
+        // A device has the mode that its users need.
         let meta = fs::metadata(path)
             .ok()
             .filter(|meta| meta.is_file() || meta.is_dir())?;
@@ -263,7 +263,9 @@ fn backup(path: &Path) -> Option<Finding> {
         is_other_kind(path, Metadata::is_file).then(|| error(io::ErrorKind::IsADirectory.into()))
     };
     // A folder that cannot be written either is a matter of its disk.
-    write_refusal(&folder_of(path)).map_or(Some(()), |_| None)?;
+    if write_refusal(&folder_of(path)).is_some() {
+        return None;
+    }
     let error = check_replace(path).err().or_else(other_kind)?;
     let (what, commands) = obstacle(&error.path, &error.source);
     let text = format_args!(
@@ -549,7 +551,7 @@ fn operations(node: &Node, is_root: bool) -> Vec<Finding> {
 
 /// The folder of the log or of the operations. `effect` is what does not happen if it takes no more.
 fn log_folder(folder: &Path, effect: &str, visibility: &mut Visibility) -> Option<Finding> {
-    let error = check_room(folder, 4096).err()?;
+    let error = check_room(folder, BLOCK).err()?;
     let (shown, why) = (folder.display().to_string(), io_reason(&error));
     if error.kind() == io::ErrorKind::NotFound || visibility.hides(&shown, &why) {
         return None;

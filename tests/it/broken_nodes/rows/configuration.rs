@@ -240,7 +240,7 @@ broken_nodes! {
         by_hand: "ln -s /run/broken-node/bridge /opt/cni/bin/bridge",
     }
     few_files_may_be_open {
-        broken_by: "(ulimit -n 6; ! $OURS check | grep -e '--force')",
+        broken_by: "(ulimit -n 6; $OURS check | grep 'this says nothing about the file' && ! $OURS check | grep -e '--force')",
     }
     the_log_is_immutable {
         broken_by: "chattr +i /var/log/azure-vnet-ipam.log",
@@ -298,7 +298,7 @@ broken_nodes! {
         add: Add::Fails,
     }
     plugins_are_in_a_folder_that_is_named {
-        broken_by: "mkdir /run/plugins; mv /opt/cni/bin/* /run/plugins; $OURS check --dir /run/plugins | grep 'new pods get addresses'; mv /run/plugins/* /opt/cni/bin",
+        broken_by: "mkdir /run/plugins; mv /opt/cni/bin/* /run/plugins; $OURS check --dir /run/plugins | grep 'new pods get addresses' && mv /run/plugins/* /opt/cni/bin",
     }
     every_user_can_replace_plugins {
         broken_by: "chmod 777 /opt/cni/bin",

@@ -6,7 +6,7 @@ use crate::broken_nodes::Add;
 broken_nodes! {
     run_is_full {
         screen: true,
-        broken_by: "used=$(df -k --output=used /run | tail -n 1); mount -o remount,size=$((used + 64))k /run; head -c 10m /dev/zero >/run/filler 2>/dev/null; true",
+        broken_by: "used=$(df -k --output=used /run | tail -n 1); mount -o remount,size=$((used + 64))k /run; head -c 10m /dev/zero >/run/filler 2>/dev/null || true",
         findings: &["disk"],
         add: Add::Fails,
         by_hand: "rm /run/filler",
@@ -18,12 +18,12 @@ broken_nodes! {
         by_hand: "rm /run/filler-*",
     }
     the_lock_folder_is_full {
-        broken_by: "mount -t tmpfs -o size=64k tmpfs /run/azure-vnet; head -c 1m /dev/zero >/run/azure-vnet/filler 2>/dev/null; $OURS events 2>&1 | grep 'cannot be recorded'",
+        broken_by: "mount -t tmpfs -o size=64k tmpfs /run/azure-vnet; head -c 1m /dev/zero >/run/azure-vnet/filler 2>/dev/null || $OURS events 2>&1 | grep 'cannot be recorded'",
         findings: &["log"],
         by_hand: "rm /run/azure-vnet/filler",
     }
     the_lock_folder_has_no_inodes {
-        broken_by: "mount -t tmpfs -o nr_inodes=5 tmpfs /run/azure-vnet; touch /run/azure-vnet/filler-{1..9} 2>/dev/null; true",
+        broken_by: "mount -t tmpfs -o nr_inodes=5 tmpfs /run/azure-vnet; touch /run/azure-vnet/filler-{1..9} 2>/dev/null || true",
         findings: &["disk", "log"],
         add: Add::Fails,
         by_hand: "rm /run/azure-vnet/filler-*",
@@ -35,7 +35,7 @@ broken_nodes! {
     }
     log_folder_is_full {
         screen: true,
-        broken_by: "mount -o remount,size=64k /var/log; head -c 1m /dev/zero >/var/log/filler 2>/dev/null; true",
+        broken_by: "mount -o remount,size=64k /var/log; head -c 1m /dev/zero >/var/log/filler 2>/dev/null || true",
         findings: &["log"],
         by_hand: "rm /var/log/filler",
     }

@@ -32,7 +32,7 @@ broken_nodes! {
         findings: &["interface", "on-host", "unlisted"],
     }
     the_source_describes_another_node {
-        broken_by: "sed -i 's/7C1E52F9F3C4/000D3A112233/; s/\"10[.]224[.]0[.]/\"10.224.7./g' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'may describe another node'; ! $OURS check | grep 'ip link set'",
+        broken_by: "sed -i 's/7C1E52F9F3C4/000D3A112233/; s/\"10[.]224[.]0[.]/\"10.224.7./g' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'may describe another node' && ! $OURS check | grep 'ip link set'",
         findings: &["interface"],
     }
     kube_proxy_has_addresses_of_a_pool {
@@ -62,9 +62,19 @@ broken_nodes! {
     }
     the_host_routes_of_pods_are_gone {
         screen: true,
-        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist; link() { echo v-$(printf $1 | sha256sum | cut -c 1-8); }; ip route add 10.224.0.5 dev $(link web-1); ip route add 10.224.0.6 dev eth0; ip link set $(link web-3) down",
+        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist; link() { echo v-$(printf $1 | sha256sum | cut -c 1-8); }; for pod in web-1 web-2 web-3; do ip link set $(link $pod) nomaster; done; ip route add 10.224.0.5 dev $(link web-1); ip route add 10.224.0.6 dev eth0; ip link set $(link web-3) down",
         later: 120,
         findings: &["unconfigured"],
+        by_hand: "ip route get 10.224.0.6 | grep -w dev.v-612f7a0e; ip route get 10.224.0.7 | grep -w dev.v-9f11eb4e",
+    }
+    pods_of_a_bridge_need_no_routes_after_a_change_to_ptp {
+        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist",
+        later: 120,
+    }
+    a_vpn_takes_an_address_that_a_pod_and_the_host_have {
+        broken_by: "ip link add tun0 up type bridge; ip route add 10.224.0.5/31 dev tun0 2>/dev/null || ip route add 10.224.0.4/31 dev tun0; ip addr add 10.224.0.5/32 dev eth0",
+        findings: &["on-host", "interface"],
+        by_hand: "ip link del tun0",
     }
     a_vpn_takes_a_part_of_the_subnet {
         broken_by: "ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 10.224.0.0/17 via 10.8.0.1 dev tun0; COLUMNS=999 $OURS check | grep '10.224.0.0/17 dev tun0. leads a part of the subnet 10.224.0.0/16'",

@@ -37,7 +37,7 @@ broken_nodes! {
         broken_by: "rm -r /var/run/azure-vnet",
     }
     quarantine_is_running {
-        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/.azure-vnet-ipam.backup; add x >/dev/null; true",
+        broken_by: "rm /var/run/azure-vnet-ipam.json /var/run/.azure-vnet-ipam.backup; add x >/dev/null || true",
         findings: &["state"],
         add: Add::Waits,
         heals_after: 61,
@@ -143,14 +143,14 @@ broken_nodes! {
         add: Add::Fails,
     }
     the_folder_of_results_has_no_inodes {
-        broken_by: "mount -o remount,nr_inodes=16 /var/lib/cni; mkdir /var/lib/cni/other; touch /var/lib/cni/other/{1..20} 2>/dev/null; \
+        broken_by: "mount -o remount,nr_inodes=16 /var/lib/cni; mkdir /var/lib/cni/other; touch /var/lib/cni/other/{1..20} 2>/dev/null || true; \
             listed=$($OURS check | sed -n 's/^ *\\(du .*\\)/\\1/p'); eval \"$listed\" | grep '/var/lib/cni/other$'",
         findings: &["disk"],
         add: Add::Fails,
         by_hand: "rm -r /var/lib/cni/other",
     }
     folder_of_results_is_full {
-        broken_by: "mount -o remount,size=64k /var/lib/cni; head -c 1m /dev/zero >/var/lib/cni/filler 2>/dev/null; \
+        broken_by: "mount -o remount,size=64k /var/lib/cni; head -c 1m /dev/zero >/var/lib/cni/filler 2>/dev/null || true; \
             listed=$($OURS check | sed -n 's/^ *\\(du .*\\)/\\1/p'); eval \"$listed\" | grep '/var/lib/cni/filler$'",
         findings: &["disk"],
         add: Add::Fails,
