@@ -3,7 +3,7 @@
 
 use crate::cni::{Backend, CallError, CniVersion, Code, LOCAL_SPACE};
 use crate::codec::named_address;
-use crate::ipam::{AGAIN, Family, InUseBy, PoolCount, Refusal, RetriedPod};
+use crate::ipam::{AGAIN, Family, GRACE, InUseBy, PoolCount, Refusal, RetriedPod};
 
 /// The reader of the details of an error.
 #[derive(Clone, Copy, Debug)]
@@ -334,13 +334,9 @@ fn advise_when_full(pools: &[PoolCount], audience: &Audience<'_>) -> String {
             "some holders show no sign of life; an ADD at least {again} s later frees their addresses if they still show none, and so does `{program} reclaim --yes`"
         )
     } else {
-        let leaks = if audience.is_check {
-            String::new()
-        } else {
-            format!(", and `{program} check` finds leaked ones")
-        };
+        let minutes = GRACE.as_secs() / 60;
         format!(
-            "every address is held: `{program} show` says by whom{leaks}; assign more secondary addresses to the network interface in Azure, or delete pods whose addresses the source lists"
+            "every address is held: `{program} show` says by whom; `{program} reclaim` lists leaked ones, {minutes} min after their ADD at the earliest; assign more secondary addresses to the network interface in Azure, or delete pods whose addresses the source lists"
         )
     }
 }

@@ -471,7 +471,7 @@ fn examine(path: &Path, own: &Path, mode: u32) -> io::Result<(Kind, String)> {
     }
 }
 
-/// Returns the version in the mark of an executable, such as `0.2.0 (commit abc1234, x86_64-unknown-linux-musl, tls)`. Returns
+/// Returns the version in the mark of an executable, such as `0.3.0 (commit abc1234, x86_64-unknown-linux-musl, tls)`. Returns
 /// `None` for what is not an executable of this program, such as an archive with one in it.
 fn marked_version(file: &File) -> io::Result<Option<String>> {
     /// Longer than a mark.

@@ -176,7 +176,7 @@ impl StateReport {
         };
         let rebuilt = format!(
             "no cleanup is needed, and running pods keep their addresses: the next ADD rebuilds it \
-             from the node and the backup; new pods wait {} s{kept}",
+             from the node and any usable backup; new pods wait {} s{kept}",
             QUARANTINE.as_secs()
         );
         let say = |detail: &str| Some(detail.to_owned());
@@ -224,8 +224,8 @@ impl StateReport {
                 Ok,
                 ":",
                 say(
-                    "it is from before the last start of the node; the next ADD frees what the node \
-                     does not show",
+                    "it is from before the last start of the node; the next ADD frees what a complete \
+                     scan of the node does not show",
                 ),
                 "",
             ),

@@ -11,8 +11,9 @@ use ipnet::IpNet;
 
 use super::events::print_events;
 use super::finding::{Finding, FindingKind};
-use super::findings::check::{CheckReport, Prediction};
-use super::findings::host_addresses::{HostAddresses, HostEntry, HostRoute};
+use super::findings::check::CheckReport;
+use super::findings::host_network::{HostEntry, HostNetwork, HostRoute};
+use super::findings::prediction::Prediction;
 use super::findings::records::{self, NodeView};
 use super::node::Now;
 use super::reclaim::ReclaimReport;
@@ -289,10 +290,10 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
         .map(address)
         .filter(|address| evidence.routes.contains(*address))
         .map(host_route);
-    let host = HostAddresses {
+    let host = HostNetwork {
         routes: routes.collect(),
         entries: (0..60).map(on_host).filter(is_on_host).collect(),
-        ..HostAddresses::default()
+        ..HostNetwork::default()
     };
     let mut findings = find(ipam, evidence, &host, &BTreeMap::new());
     findings.extend(more);
@@ -303,7 +304,7 @@ fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport 
 pub fn find(
     ipam: &Ipam,
     evidence: &Evidence,
-    host: &HostAddresses,
+    host: &HostNetwork,
     withheld: &BTreeMap<IpAddr, Holder>,
 ) -> Vec<Finding> {
     let view = NodeView {
@@ -601,7 +602,7 @@ fn screens_of_check() {
         checked(&ipam, &evidence, surroundings()).print(screen, NAME, false)
     });
     let in_order = [
-        Finding::ok(FindingKind::Version, &"azure-vnet-ipam 0.2.0"),
+        Finding::ok(FindingKind::Version, &"azure-vnet-ipam 0.3.0"),
         Finding::ok(FindingKind::Lock, &"no process holds it"),
     ];
     assert_screens("check-all", |screen| {

@@ -345,18 +345,36 @@ fn conflist(
     found
 }
 
-/// Keys of `ipam` that nobody reads, and that are spelt almost like one that this plugin reads.
+/// Keys that nobody reads, and that are spelt almost like one that this plugin reads or are in the wrong place. Most keys beside `type`
+/// belong to the main plugin.
 fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
+    const BESIDE_TYPE: [&str; 2] = ["logLevel", "logTarget"];
+    let near_one = |key: &str| BESIDE_TYPE.into_iter().find(|known| is_near(key, known));
+    let finding = |key: &str, remedy: String| {
+        let text = format!("{key} is not a key of this plugin, so it has no effect");
+        Finding::warning(FindingKind::Conflist, &text, &remedy).about(shown)
+    };
     let ipam = plugin.netconf.get("ipam");
     let keys = ipam.into_iter().flat_map(Tree::members).map(|(key, _)| key);
-    let unknown = keys.filter(|key| !is_ipam_key(key));
-    let findings = unknown.filter_map(|key| {
-        let known = ipam_keys().find(|known| is_near(key, known))?;
-        let text = format!("ipam.{key} is not a key of this plugin, so it has no effect");
-        let remedy = format!("if ipam.{known} is meant, correct it in {shown}");
-        Some(Finding::warning(FindingKind::Conflist, &text, &remedy).about(shown))
+    let in_ipam = keys.filter(|key| !is_ipam_key(key)).filter_map(|key| {
+        let remedy = match ipam_keys().find(|known| is_near(key, known)) {
+            Some(known) => format!("if ipam.{known} is meant, correct it in {shown}"),
+            None => format!(
+                "if {} is meant, put it beside type of the main plugin in {shown}",
+                near_one(key)?
+            ),
+        };
+        Some(finding(&format!("ipam.{key}"), remedy))
     });
-    findings.collect()
+    let keys = plugin.netconf.members().map(|(key, _)| key);
+    let beside_type = keys.filter_map(|key| {
+        let known = near_one(key)?;
+        // Calico has a log_level of its own.
+        let is_wrong = !key.eq_ignore_ascii_case(known) && !key.contains('_');
+        let remedy = format!("if {known} is meant, correct it in {shown}");
+        is_wrong.then(|| finding(key, remedy))
+    });
+    in_ipam.chain(beside_type).collect()
 }
 
 /// Whether a word is probably a misspelling of another.
@@ -515,6 +533,26 @@ mod tests {
             assert_eq!(lines.len(), 1, "{ipam}");
             assert_eq!(lines[0].severity, Severity::Ok, "{lines:?}");
         }
+    }
+
+    #[test]
+    fn misspelt_and_misplaced_keys_are_found() {
+        let remedies = |text: &str| {
+            let plugin = parse(text).unwrap().plugins.remove(0);
+            let found = misspelt_keys(&plugin, "FILE").into_iter();
+            Vec::from_iter(found.map(|finding| finding.remedy))
+        };
+        let wrong = r#"{"type":"ptp","logLevels":"warn","ipam":{"colddown":1,"LogLevel":"off"}}"#;
+        assert_eq!(
+            remedies(wrong),
+            [
+                "if logLevel is meant, put it beside type of the main plugin in FILE",
+                "if ipam.cooldown is meant, correct it in FILE",
+                "if logLevel is meant, correct it in FILE",
+            ]
+        );
+        let right = r#"{"type":"calico","log_level":"info","LOGLEVEL":"warn","mtu":1,"ipam":{"Cooldown":1,"x":1}}"#;
+        assert!(remedies(right).is_empty());
     }
 
     #[test]

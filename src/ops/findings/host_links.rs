@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::host_addresses::{HostAddresses, HostEntry, WIRE_SERVER, removal};
+use super::host_network::{HostEntry, HostNetwork, WIRE_SERVER, removal};
 use super::inspection::Inspection;
 use crate::failure::Remedy;
 use crate::host::{KernelRoute, Link, Paths, RouteKind, read_text};
@@ -25,6 +25,7 @@ pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     }
     found.extend(behind_two_links(node.paths(), inspection));
     found.extend(diverting_routes(inspection));
+    found.extend(diverted_default_route(inspection));
     found
 }
 
@@ -98,13 +99,8 @@ fn on_another_link(
     let mut stored = inspection.state.ipam().pools();
     let is_interface = paths.device_of_link(&entry.link).exists()
         || stored.any(|(_, _, pool)| pool.if_name == entry.link);
-    let named = |name: &str| host.links.iter().find(|link| link.name == name);
-    let master_of = |link: &&Link| {
-        let master = link.master?;
-        host.links.iter().find(|link| link.index == master)
-    };
-    let mut carrying = std::iter::successors(named(&primary.link), master_of);
-    if !is_interface || carrying.any(|link| link.name == entry.link) {
+    let carrying = std::iter::successors(host.link(&primary.link), |link| host.master_of(link));
+    if !is_interface || carrying.into_iter().any(|link| link.name == entry.link) {
         return None;
     }
     let text = format_args!(
@@ -194,11 +190,8 @@ fn missing_primary(
 ) -> Finding {
     let PrimaryAddress { net, link, .. } = primary;
     let host = &inspection.host;
-    let own = host.links.iter().find(|found| found.name == *link);
-    let device = match own.and_then(|own| own.master) {
-        Some(master) => host.links.iter().find(|link| link.index == master),
-        None => own,
-    };
+    let own = host.link(link);
+    let device = own.and_then(|own| host.master_of(own)).or(own);
     let mut text = format!(
         "no link of this node has {}, its own address on {link}",
         net.addr()
@@ -230,7 +223,7 @@ fn missing_primary(
 
 /// An IPv4 address of the link that the source does not list. Such a node got another address in Azure, or its source describes another node.
 fn unlisted_address<'a>(
-    host: &'a HostAddresses,
+    host: &'a HostNetwork,
     link: &Link,
     matched: &MatchedListing,
 ) -> Option<&'a HostEntry> {
@@ -262,7 +255,7 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     for (link, subnets) in subnets {
-        if !host.links.is_empty() && !host.links.iter().any(|found| found.name == link) {
+        if !host.links.is_empty() && host.link(link).is_none() {
             found.push(gone(host, link));
             continue;
         }
@@ -284,7 +277,7 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
 }
 
 /// The finding for an interface that the pools in the state are on, and that the host does not have.
-fn gone(host: &HostAddresses, link: &str) -> Finding {
+fn gone(host: &HostNetwork, link: &str) -> Finding {
     let others = host
         .links
         .iter()
@@ -307,27 +300,17 @@ fn restore_default_route(inspection: &Inspection, net: IpNet, link: &str) -> Opt
     if host.has_default_route() || host.other_default_table().is_some() || !net.addr().is_ipv4() {
         return None;
     }
-    let index = host.links.iter().find(|found| found.name == link)?.index;
+    let index = host.link(link)?.index;
     let is_link = |if_name: &str| {
-        let own = host.links.iter().find(|found| found.name == if_name);
+        let own = host.link(if_name);
         own.is_some_and(|own| own.index == index || own.master == Some(index))
     };
-    let listed = inspection
-        .matched()
-        .into_iter()
-        .flat_map(|matched| &matched.inventory.pools)
-        .map(|pool| (pool.priority, &*pool.if_name, Some(pool.gateway)));
-    let stored = inspection
-        .state
-        .ipam()
-        .pools()
-        .map(|(_, _, pool)| (pool.priority, &*pool.if_name, pool.gateway));
-    let gateway = listed
-        .chain(stored)
-        .find_map(|(priority, if_name, gateway)| {
-            let is_gateway = |gateway: &IpAddr| net.contains(gateway) && *gateway != net.addr();
-            gateway.filter(|gateway| priority == 0 && is_link(if_name) && is_gateway(gateway))
-        })?;
+    let is_gateway = |gateway: &IpAddr| net.contains(gateway) && *gateway != net.addr();
+    let gateway = subnets(inspection)
+        .into_values()
+        .filter(|pool| pool.is_of_primary_link && is_link(pool.link))
+        .map(|pool| pool.gateway)
+        .find(is_gateway)?;
     Some(format!(
         "ip -4 route show default | grep -qw dev || {RESTORE} via {gateway} dev {link} metric 4096"
     ))
@@ -336,17 +319,7 @@ fn restore_default_route(inspection: &Inspection, net: IpNet, link: &str) -> Opt
 /// The finding for a host that has no default route of IPv4, although a link is up and has an address.
 pub fn missing_default_route(inspection: &Inspection) -> Option<Finding> {
     let host = &inspection.host;
-    let is_up = |link: &Link| link.is_up && !link.loopback && link.peer_namespace.is_none();
-    let leads_out = |entry: &&HostEntry| {
-        let is_subnet =
-            entry.net.prefix_len() < 31 && entry.net.hosts().next() != Some(entry.net.addr());
-        let mut links = host.links.iter();
-        matches!(entry.net.addr(), IpAddr::V4(address) if !address.is_link_local())
-            && is_subnet
-            && links.any(|link| link.name == entry.link && is_up(link))
-    };
-    let entries: Vec<_> = host.entries.iter().filter(leads_out).collect();
-    if host.has_default_route() || entries.is_empty() {
+    if !host.lacks_default_route() {
         return None;
     }
     let has_answered = matches!(&inspection.source, Ok(answer) if answer.matched.is_ok());
@@ -387,9 +360,9 @@ pub fn missing_default_route(inspection: &Inspection) -> Option<Finding> {
         .map(|route| removal(&host.describe_route(route)))
         .collect();
     if !is_hidden {
-        let restore =
-            |entry: &&HostEntry| restore_default_route(inspection, entry.net, &entry.link);
-        let restoring: BTreeSet<String> = entries.iter().filter_map(restore).collect();
+        let restore = |entry: &HostEntry| restore_default_route(inspection, entry.net, &entry.link);
+        let entries = host.entries_to_other_hosts().into_iter();
+        let restoring: BTreeSet<String> = entries.filter_map(restore).collect();
         if restoring.len() != 1 {
             return Some(finding(
                 &text,
@@ -403,7 +376,7 @@ pub fn missing_default_route(inspection: &Inspection) -> Option<Finding> {
 }
 
 /// Describes the address or route of this host that may keep requests from the wire server, and what to do if it certainly does.
-pub fn way_to_wire_server(host: &HostAddresses) -> Option<(String, Option<Remedy>)> {
+pub fn way_to_wire_server(host: &HostNetwork) -> Option<(String, Option<Remedy>)> {
     let route = host.to_wire_server.as_ref()?;
     let shown = host.describe_route(route);
     let own: Vec<&HostEntry> = host
@@ -457,18 +430,36 @@ pub fn way_to_wire_server(host: &HostAddresses) -> Option<(String, Option<Remedy
     Some((why, Some(remedy)))
 }
 
-/// The subnets of the pools, each with its gateway and its interface.
-fn subnets(inspection: &Inspection) -> BTreeMap<IpNet, (IpAddr, &str)> {
+/// What a pool says of its subnet.
+struct PoolSubnet<'a> {
+    gateway: IpAddr,
+    /// The name of its network interface; empty for a range of the node.
+    link: &'a str,
+    /// Whether the interface is the first one of the node.
+    is_of_primary_link: bool,
+}
+
+/// The subnets of the pools.
+fn subnets(inspection: &Inspection) -> BTreeMap<IpNet, PoolSubnet<'_>> {
     let pools = inspection.state.ipam().pools();
     let stored = pools.filter_map(|(_, key, pool)| {
-        let net = pool.net(key)?;
-        Some((net, (pool.gateway?, &*pool.if_name)))
+        let subnet = PoolSubnet {
+            gateway: pool.gateway?,
+            link: &pool.if_name,
+            is_of_primary_link: pool.priority == 0,
+        };
+        Some((pool.net(key)?, subnet))
     });
-    let listed = inspection
-        .matched()
-        .into_iter()
-        .flat_map(|matched| &matched.inventory.pools)
-        .map(|pool| (pool.subnet, (pool.gateway, &*pool.if_name)));
+    let matched = inspection.matched().into_iter();
+    let listed = matched.flat_map(|matched| &matched.inventory.pools);
+    let listed = listed.map(|pool| {
+        let subnet = PoolSubnet {
+            gateway: pool.gateway,
+            link: &pool.if_name,
+            is_of_primary_link: pool.priority == 0,
+        };
+        (pool.subnet, subnet)
+    });
     stored.chain(listed).collect()
 }
 
@@ -481,8 +472,8 @@ fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
             && !route.is_to_one_address()
     };
     let mut found = Vec::new();
-    for (subnet, (_, own)) in subnets(inspection) {
-        let Some(link) = host.links.iter().find(|link| link.name == own) else {
+    for (subnet, PoolSubnet { link: own, .. }) in subnets(inspection) {
+        let Some(link) = host.link(own) else {
             continue;
         };
         for route in host.kernel_routes.iter().filter(is_part) {
@@ -504,6 +495,57 @@ fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
     found
 }
 
+/// The finding for packets to other networks that leave the host by another link than those of pods should: by the default route of
+/// another network interface, or by a VPN. Routes of IPv4 in the main table count.
+fn diverted_default_route(inspection: &Inspection) -> Option<Finding> {
+    let host = &inspection.host;
+    // A list below a root replaces the links. Rules may lead to another table.
+    if host.entries.is_empty() || host.other_default_table().is_some() {
+        return None;
+    }
+    let own = links_of_pods(inspection);
+    let first = own.first()?;
+    let leads_elsewhere = |route: &&KernelRoute| {
+        let is_by = |link: &&Link| route.link == Some(link.index) || route.link == link.master;
+        route.kind == RouteKind::Unicast && !own.iter().any(is_by)
+    };
+    let routes = host.most_general_routes().into_iter();
+    let elsewhere: Vec<String> = routes
+        .filter(leads_elsewhere)
+        .map(|route| format!("`{}`", host.describe_route(route)))
+        .collect();
+    if elsewhere.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "packets of pods to other networks leave the node by {}, and not by {}, which their addresses are on",
+        elsewhere.join(" and "),
+        first.name
+    );
+    let remedy = format!(
+        "unless that is intended, have what sets the route leave it out, or set it with a higher metric than the default route of {}",
+        first.name
+    );
+    Some(Finding::warning(FindingKind::Interface, &text, &remedy).about("default route"))
+}
+
+/// The links that are up and by which packets of pods should leave: the first network interface that has pools, and a bridge to which
+/// azure-vnet moved the address of the node.
+fn links_of_pods(inspection: &Inspection) -> Vec<&Link> {
+    let host = &inspection.host;
+    let mut pools = subnets(inspection);
+    pools.retain(|_, pool| pool.is_of_primary_link);
+    let is_named = |link: &Link| pools.values().any(|pool| pool.link == link.name);
+    let has_address = |link: &Link| {
+        let mut entries = host.entries.iter().filter(|entry| entry.link == link.name);
+        entries.any(|entry| pools.contains_key(&entry.net.trunc()))
+    };
+    let links = host.links.iter().filter(|link| link.is_up);
+    links
+        .filter(|link| is_named(link) || has_address(link))
+        .collect()
+}
+
 const GATEWAY: &str =
     "the gateway of the virtual network is on this host, so pods do not reach Azure through it";
 const TWO_LINKS: &str = "two links of this host lead to the subnet, and one of them not to Azure";
@@ -520,18 +562,22 @@ pub fn connecting_addresses<'a>(
         .collect();
     let mut found = Vec::new();
     // A range of the node is on no interface in particular, and its gateway may be here.
-    let pools = subnets(inspection).into_iter();
-    for (subnet, (gateway, own)) in pools.filter(|pool| !pool.1.1.is_empty()) {
+    let mut pools = subnets(inspection);
+    pools.retain(|_, pool| !pool.link.is_empty());
+    for (subnet, pool) in pools {
         let connected = configured
             .iter()
             .filter(|entry| entry.net.trunc() == subnet);
         let mut links = connected.map(|entry| &*entry.link);
-        let first = links.clone().find(|link| *link == own).or(links.next());
+        let first = links
+            .clone()
+            .find(|link| *link == pool.link)
+            .or(links.next());
         for entry in &configured {
             // Azure may have attached two network interfaces to one subnet.
             let is_second =
                 || Some(&*entry.link) != first && !paths.device_of_link(&entry.link).exists();
-            if entry.net.addr() == gateway {
+            if entry.net.addr() == pool.gateway {
                 found.push((*entry, GATEWAY));
             } else if entry.net.trunc() == subnet && is_second() {
                 found.push((*entry, TWO_LINKS));
@@ -548,8 +594,7 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     const NEEDED: &str = "find out what configured it, and have it configure another one: the default route goes by its link, and may end with it";
     let host = &inspection.host;
     let finding = |(entry, cause): (&HostEntry, &'static str)| {
-        let own = host.links.iter().find(|link| link.name == entry.link);
-        let index = own.map(|link| link.index);
+        let index = host.link(&entry.link).map(|link| link.index);
         let (remedy, command) = if host
             .links
             .iter()
@@ -577,7 +622,7 @@ mod tests {
     use super::*;
 
     /// A host with eth0, its default route, and this route to the wire server.
-    fn host(kind: RouteKind, destination: &str, link: Option<u32>) -> HostAddresses {
+    fn host(kind: RouteKind, destination: &str, link: Option<u32>) -> HostNetwork {
         let route = |kind, destination: &str, link| KernelRoute {
             destination: destination.parse().unwrap(),
             kind,
@@ -590,11 +635,11 @@ mod tests {
             name: name.to_owned(),
             ..Link::default()
         };
-        HostAddresses {
+        HostNetwork {
             links: vec![named(2, "eth0"), named(3, "azbr0")],
             kernel_routes: vec![route(RouteKind::Unicast, "0.0.0.0/0", Some(2))],
             to_wire_server: Some(route(kind, destination, link)),
-            ..HostAddresses::default()
+            ..HostNetwork::default()
         }
     }
 

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::executables::Executables;
-use super::host_addresses::HostAddresses;
+use super::host_network::HostNetwork;
 use crate::cni::{CallError, NAME, Verb};
 use crate::failure::message_with_remedy;
 use crate::host::{boot_now, read_text};
@@ -35,7 +35,7 @@ pub struct Inspection {
     /// Whether this process is in another network namespace than the node.
     pub is_in_other_network: bool,
     /// The addresses of the host itself.
-    pub host: HostAddresses,
+    pub host: HostNetwork,
     /// Who released each address last, as far as the list of operations goes back.
     pub last_holders: BTreeMap<IpAddr, Holder>,
     /// The executables that the runtime calls.
@@ -82,7 +82,7 @@ impl Inspection {
             held_before: before,
             last_holders: read_last_holders(node),
             is_in_other_network: node.is_in_other_network(state.ipam(), &evidence.kernel),
-            host: HostAddresses::read(node.paths(), state.ipam()),
+            host: HostNetwork::read(node.paths(), state.ipam()),
             state,
             source,
             evidence,

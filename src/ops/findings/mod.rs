@@ -3,10 +3,11 @@
 pub mod check;
 mod configuration;
 mod executables;
-pub mod host_addresses;
 mod host_links;
+pub mod host_network;
 pub mod inspection;
 mod kubelet;
+pub mod prediction;
 pub mod records;
 mod source;
 mod storage;

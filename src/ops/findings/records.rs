@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::host_addresses::{Configurer, HostAddresses, HostEntry};
+use super::host_network::{Configurer, HostEntry, HostNetwork};
 use crate::host::{KernelRoute, Link};
 use crate::ipam::{
     AGAIN, Evidence, EvidenceIndex, Free, Held, Holder, Ipam, Place, Pool, Record, Verdict,
@@ -27,7 +27,7 @@ pub struct NodeView<'a> {
     /// The evidence of the node.
     pub evidence: &'a Evidence,
     /// The addresses of the host itself.
-    pub host: &'a HostAddresses,
+    pub host: &'a HostNetwork,
     /// The free addresses that the network namespaces of their last holders still have.
     pub withheld: &'a BTreeSet<IpAddr>,
     /// Who released each address last, as far as the list of operations goes back.

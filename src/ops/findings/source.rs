@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::slice;
 
-use super::host_addresses::HostAddresses;
-use super::host_links::{missing_default_route, way_to_wire_server};
+use super::host_links::way_to_wire_server;
+use super::host_network::HostNetwork;
 use super::inspection::{Inspection, SourceAnswer};
 use super::kubelet;
 use crate::failure::{Audience, ENVIRONMENT_REMEDY, Remedy, exhausted, needs_root, source_remedy};
@@ -41,7 +41,6 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
                 }
                 let unreached = Unreached {
                     host: &inspection.host,
-                    lacks_default_route: missing_default_route(inspection).is_some(),
                     is_root: visibility.is_root,
                 };
                 let effect = effect_on_pods(inspection.state.ipam(), inspection.config.conf.ipv6);
@@ -138,9 +137,7 @@ fn effect_on_pods(ipam: &Ipam, ipv6: bool) -> &'static str {
 
 /// What is known of the host when a source failed.
 struct Unreached<'a> {
-    host: &'a HostAddresses,
-    /// Whether another finding reports that the default route is missing.
-    lacks_default_route: bool,
+    host: &'a HostNetwork,
     is_root: bool,
 }
 
@@ -168,7 +165,7 @@ impl Unreached<'_> {
                 evidence.push(why);
                 is_explained = removal.is_some();
                 remedy = removal.unwrap_or(remedy);
-            } else if self.lacks_default_route
+            } else if self.host.lacks_default_route()
                 && matches!(error, SourceError::Fetch(_, FetchError::NoRoute(_)))
             {
                 remedy = Remedy {
@@ -404,8 +401,7 @@ mod tests {
             let is_answered = matches!(source, FetchError::Status(_));
             let error = SourceError::Fetch(url.clone(), source);
             let unreached = Unreached {
-                host: &HostAddresses::default(),
-                lacks_default_route: false,
+                host: &HostNetwork::default(),
                 is_root: true,
             };
             let found = unreached.finding(&Source::Wire(url.clone()), &error, "");

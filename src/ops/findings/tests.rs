@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::check::CheckReport;
-use super::host_addresses::HostAddresses;
+use super::host_network::HostNetwork;
 use crate::ipam::{
     Attachment, Entry, Evidence, EvidenceList, Free, Held, Holder, Inventory, Ipam, Kernel,
     ListedPool, NetNs, Place, Routes, Usage,
@@ -139,12 +139,7 @@ fn evidence() -> Evidence {
 }
 
 fn found(ipam: &Ipam) -> Vec<Finding> {
-    find(
-        ipam,
-        &evidence(),
-        &HostAddresses::default(),
-        &BTreeMap::new(),
-    )
+    find(ipam, &evidence(), &HostNetwork::default(), &BTreeMap::new())
 }
 
 fn checked(wanted: impl Fn(&Finding) -> bool) -> CheckReport {
@@ -191,7 +186,7 @@ fn a_sandbox_that_holds_something_else_is_not_to_be_ended() {
     ] {
         let last = Holder::from_container_id(container);
         let released = [(ip("10.224.0.9"), last)].into();
-        let found = find(&ipam(), &evidence(), &HostAddresses::default(), &released);
+        let found = find(&ipam(), &evidence(), &HostNetwork::default(), &released);
         let withheld: Vec<&Finding> = found
             .iter()
             .filter(|finding| finding.kind == FindingKind::Withheld)

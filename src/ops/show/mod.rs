@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::cli::{Order, ShowArgs};
-use super::findings::host_addresses::HostAddresses;
+use super::findings::host_network::HostNetwork;
 use super::held::{HeldAddress, common_network, find_pods, held_records, records_by_address};
 use super::leak::{find_obstacle, is_leaked};
 use super::node::{Node, Now};
@@ -73,7 +73,7 @@ fn show(node: &Node, args: &ShowArgs) -> Result<CommandOutput, CommandError> {
         }
         return subject::run(node, text, args.format, (&state, &evidence));
     }
-    let host = HostAddresses::read(node.paths(), state.ipam());
+    let host = HostNetwork::read(node.paths(), state.ipam());
     let ipam = state.present_ipam(node, &evidence, |to| host.uses_route_to(to));
     let config = NodeConfig::read(node.paths());
     let mut report = ShowReport::from_state(node, &config, &state, &ipam);

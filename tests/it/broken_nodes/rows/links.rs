@@ -81,6 +81,17 @@ broken_nodes! {
         findings: &["interface"],
         by_hand: "ip link del tun0",
     }
+    a_vpn_takes_all_packets_to_other_networks {
+        broken_by: "ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 0.0.0.0/1 via 10.8.0.1; ip route add 128.0.0.0/1 via 10.8.0.1",
+        findings: &["interface"],
+        by_hand: "ip link del tun0",
+    }
+    the_default_route_of_another_interface_wins {
+        screen: true,
+        broken_by: "ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip link add eth1 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.230.0.1 metric 300; $OURS check | grep 'Nothing is wrong' || exit 1; ip route add default via 10.230.0.1 metric 100",
+        findings: &["interface"],
+        by_hand: "ip route del default via 10.230.0.1 metric 100",
+    }
     the_rule_for_the_main_table_is_missing {
         broken_by: "ip rule del pref 32766; $OURS check | grep 'lookup main priority 32766'",
         findings: &["source"],

@@ -1,4 +1,4 @@
-//! The addresses of the host itself: which of them can be removed without harm, and what configured them.
+//! The links, routes and addresses of the host itself: which addresses can be removed without harm, and what configured them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::host::{
     KernelRoute, Link, Paths, Route, RouteKind, discarding_kind, host_addresses, host_has, links,
@@ -14,9 +14,9 @@ use crate::host::{
 };
 use crate::ipam::{Ipam, Record};
 
-/// The addresses of the host, in the kernel's order, and the files that may configure them.
+/// The links, routes and addresses of the host, in the kernel's order, and the files that may configure them.
 #[derive(Debug, Default)]
-pub struct HostAddresses {
+pub struct HostNetwork {
     /// The addresses.
     pub entries: Vec<HostEntry>,
     /// The addresses that the host sends from by its default routes, and the gateways of these.
@@ -79,15 +79,15 @@ pub enum Configurer {
     KubeProxy,
     /// The address is on the loopback link: somebody put it there on purpose.
     Loopback,
-    /// Something that is not to be undone: the host needs the address ([`HostAddresses::is_own`]).
+    /// Something that is not to be undone: the host needs the address ([`HostNetwork::is_own`]).
     Own,
     /// None of the known ones.
     Unknown,
 }
 
-impl HostAddresses {
+impl HostNetwork {
     /// Reads them; none where the kernel does not answer, or the node is not this one.
-    pub fn read(paths: &Paths, ipam: &Ipam) -> HostAddresses {
+    pub fn read(paths: &Paths, ipam: &Ipam) -> HostNetwork {
         let addresses = host_addresses(paths).unwrap_or_default();
         let links = links(paths).unwrap_or_default();
         let mut entries = Vec::new();
@@ -126,7 +126,7 @@ impl HostAddresses {
         } else {
             route_to(WIRE_SERVER, &kernel_routes)
         };
-        HostAddresses {
+        HostNetwork {
             needed: outside
                 .flat_map(|route| [route.source, route.gateway])
                 .flatten()
@@ -162,6 +162,17 @@ impl HostAddresses {
     pub fn find(&self, address: IpAddr) -> Option<&HostEntry> {
         let mut entries = self.entries.iter();
         entries.rfind(|entry| entry.net.addr() == address)
+    }
+
+    /// The link with this name.
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+
+    /// The link that this one is a port of, such as a bridge or a bond. It has the addresses of both.
+    pub fn master_of(&self, link: &Link) -> Option<&Link> {
+        let master = link.master?;
+        self.links.iter().find(|link| link.index == master)
     }
 
     /// A route in the words of ip-route(8), as its commands take it.
@@ -202,9 +213,47 @@ impl HostAddresses {
             || best.is_some_and(|route| route.kind == RouteKind::Unicast)
     }
 
+    /// The addresses of IPv4 by which packets may leave the host: of subnets, on links that are up.
+    pub fn entries_to_other_hosts(&self) -> Vec<&HostEntry> {
+        let is_up = |link: &Link| link.is_up && !link.loopback && link.peer_namespace.is_none();
+        let leads_out = |entry: &&HostEntry| {
+            let is_subnet =
+                entry.net.prefix_len() < 31 && entry.net.hosts().next() != Some(entry.net.addr());
+            matches!(entry.net.addr(), IpAddr::V4(address) if !address.is_link_local())
+                && is_subnet
+                && self.link(&entry.link).is_some_and(is_up)
+        };
+        self.entries.iter().filter(leads_out).collect()
+    }
+
+    /// Whether the host has no default route of IPv4, although a link is up and has an address.
+    pub fn lacks_default_route(&self) -> bool {
+        !self.has_default_route() && !self.entries_to_other_hosts().is_empty()
+    }
+
+    /// The routes of IPv4 in the main table that the kernel uses to networks which have no route of their own: those to both halves of
+    /// all addresses, as VPNs set them, or else the default route with the lowest metric.
+    pub fn most_general_routes(&self) -> Vec<&KernelRoute> {
+        let best = |destination: IpNet| {
+            let is_to = |route: &&KernelRoute| {
+                route.destination == destination && route.table == KernelRoute::MAIN_TABLE
+            };
+            let routes = self.kernel_routes.iter().filter(is_to);
+            routes.min_by_key(|route| route.metric.unwrap_or(0))
+        };
+        let v4 = |first: u8, prefix_len: u8| {
+            let address = Ipv4Addr::new(first, 0, 0, 0);
+            IpNet::V4(Ipv4Net::new_assert(address, prefix_len))
+        };
+        match (best(v4(0, 1)), best(v4(128, 1))) {
+            (Some(lower), Some(upper)) => vec![lower, upper],
+            _ => best(v4(0, 0)).into_iter().collect(),
+        }
+    }
+
     /// The command that removes an address which is not to be on this host at all; `None` if other addresses or routes would go with it.
     pub fn removal_of_address(&self, entry: &HostEntry) -> Option<String> {
-        let link = self.links.iter().find(|link| link.name == entry.link)?;
+        let link = self.link(&entry.link)?;
         let others = |route: &&KernelRoute| {
             let is_other = route.destination.trunc() != entry.net.trunc();
             is_other && route.kind == RouteKind::Unicast && route.destination.addr().is_ipv4()
@@ -487,7 +536,7 @@ mod tests {
 
     #[test]
     fn only_what_takes_nothing_along_is_removed() {
-        let host = HostAddresses {
+        let host = HostNetwork {
             entries: vec![
                 entry("127.0.0.1/8", "lo", false),
                 entry("10.1.0.9/32", "lo", false),
@@ -511,7 +560,7 @@ mod tests {
                 .map(|a| a.parse().unwrap())
                 .into(),
             of_pools: ["10.7.0.5", "10.7.0.6"].map(|a| a.parse().unwrap()).into(),
-            ..HostAddresses::default()
+            ..HostNetwork::default()
         };
         let removable: Vec<_> = host
             .entries
@@ -551,11 +600,11 @@ mod tests {
             name: "eth1".to_owned(),
             ..Link::default()
         };
-        let mut host = HostAddresses {
+        let mut host = HostNetwork {
             entries: vec![entry("168.63.129.16/32", "eth1", false)],
             links: vec![link],
             kernel_routes: vec![route],
-            ..HostAddresses::default()
+            ..HostNetwork::default()
         };
         let address = host.entries[0].clone();
         assert_eq!(host.removal_of_address(&address), None);
@@ -601,7 +650,7 @@ mod tests {
             path: path.into(),
             text: text.to_owned(),
         };
-        let host = HostAddresses {
+        let host = HostNetwork {
             entries: ["eth0", "eth1", "eth2"]
                 .map(|link| entry("10.1.0.4/16", link, false))
                 .into(),
@@ -620,7 +669,7 @@ mod tests {
                     "CLOUD_NETCONFIG_MANAGE='no'\n",
                 ),
             ],
-            ..HostAddresses::default()
+            ..HostNetwork::default()
         };
         for (net, link, expected) in [
             (
