@@ -81,6 +81,13 @@ impl NodeConfig {
         plugins.filter(move |(_, plugin)| plugin.uses_ipam(name))
     }
 
+    /// The file that many runtimes use alone, because its name is the first, in place of this one of ours.
+    pub fn used_instead_of(&self, file: &ConfFile, name: &str) -> Option<&ConfFile> {
+        let first = self.files.first().filter(|first| first.error.is_none())?;
+        let is_ours = first.plugins.iter().any(|plugin| plugin.uses_ipam(name));
+        (!is_ours && !first.leads_to(file)).then_some(first)
+    }
+
     /// The files that runtimes accept.
     pub fn usable(&self) -> impl Iterator<Item = &ConfFile> {
         self.files.iter().filter(|file| file.error.is_none())

@@ -244,13 +244,18 @@ fn print_group(group: &[Finding], screen: &Screen, program: &str, detail: Detail
     };
     let mut text = print_head(first, &subject, screen);
     text.push_str(&screen.paragraph("", INDENT, description));
+    let is_shared = |line: &String| group.iter().all(|f| f.evidence.contains(line));
     let mut evidence = Vec::new();
     if !others.is_empty() && detail != Detail::Brief {
+        let members = group.iter().map(|f| describe_member(f, is_shared));
         let more = |n| format!("and {n} more: `{program} check --all` prints all");
-        evidence = first_few(group.iter().map(describe_member), most_members, more);
+        evidence = first_few(members, most_members, more);
     }
-    let is_shared = |line: &&String| others.iter().all(|f| f.evidence.contains(line));
-    let shared = first.evidence.iter().filter(is_shared).cloned();
+    let shared = first
+        .evidence
+        .iter()
+        .filter(|line| is_shared(line))
+        .cloned();
     evidence.extend(shared.take(most_evidence));
     for line in evidence {
         text.push_str(&screen.paragraph("    -", INDENT + 2, &line));
@@ -265,14 +270,17 @@ fn print_group(group: &[Finding], screen: &Screen, program: &str, detail: Detail
     text
 }
 
-/// One finding of a group, in a line.
-fn describe_member(finding: &Finding) -> String {
+/// One finding of a group, in a line. `is_shared` says which evidence all of them have.
+fn describe_member(finding: &Finding, is_shared: impl Fn(&String) -> bool) -> String {
     match &finding.holder {
         Some(held) => {
             let age = format_age(Duration::from_secs(held.age_seconds));
             format!("{}: {}, {age}", finding.subject, held.describe_holder())
         }
-        None => finding.subject.clone(),
+        None => match finding.evidence.iter().find(|line| !is_shared(line)) {
+            Some(evidence) => format!("{}: {evidence}", finding.subject),
+            None => finding.subject.clone(),
+        },
     }
 }
 
@@ -398,6 +406,7 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
     for finding in &mut healing {
         finding.severity = Severity::Note;
         finding.cause = "the next ADD puts this right, without harm to any pod";
+        finding.text = finding.cause.to_owned();
         finding.remedy = "no action needed".to_owned();
         finding.commands.clear();
     }
@@ -495,7 +504,7 @@ mod tests {
         assert!(text.starts_with("\x1b[31merror\x1b[0m    disk\n"), "{text}");
         let text = print_group(groups[2], &NARROW, "", Detail::Usual);
         assert!(text.contains(
-            "2 addresses\n    dead\n    - 10.1.0.5\n    - 10.1.0.6\n    - gone\n    -> "
+            "2 addresses\n    dead\n    - 10.1.0.5: of 5\n    - 10.1.0.6: of 6\n    - gone\n    -> "
         ));
     }
 

@@ -97,7 +97,6 @@ fn conflists(
         found.extend(conflist(file, plugin, config, executables, paths));
     }
     found.extend(misspelt_types(config, name));
-    let is_ours = |file: &ConfFile| ours.iter().any(|(ours, _)| ours.path == file.path);
     match (config.files.first(), ours.first()) {
         (_, None) if is_known && found.is_empty() => {
             let shown = folder.display();
@@ -129,19 +128,18 @@ fn conflists(
             let about_folder = finding.about(&shown);
             found.push(taken_over(about_folder, config.files.first(), held, name));
         }
-        // Runtimes such as containerd only use the first configuration.
-        (Some(first), Some((file, _)))
-            if !is_ours(first) && first.error.is_none() && !first.leads_to(file) =>
-        {
-            let (shown, first) = (file.path.display(), first.path.display());
-            let text = format_args!(
-                "{shown} is not the first by name, {first} is: many runtimes use that alone"
-            );
-            let remedy = format_args!(
-                "unless {first} leads to it, as multus does, remove that or give {shown} a name before it"
-            );
-            let finding = Finding::warning(KIND, &text, &remedy).about(&shown);
-            found.push(taken_over(finding, config.files.first(), held, name));
+        (_, Some((file, _))) => {
+            if let Some(first) = config.used_instead_of(file, name) {
+                let (shown, other) = (file.path.display(), first.path.display());
+                let text = format_args!(
+                    "{shown} is not the first by name, {other} is: many runtimes use that alone"
+                );
+                let remedy = format_args!(
+                    "unless {other} leads to it, as multus does, remove that or give {shown} a name before it"
+                );
+                let finding = Finding::warning(KIND, &text, &remedy).about(&shown);
+                found.push(taken_over(finding, Some(first), held, name));
+            }
         }
         _ => {}
     }

@@ -158,8 +158,25 @@ impl Executables {
     pub fn failure(&self, file: &ConfFile) -> Option<String> {
         let unusable = self.of_file(file).map(|found| &found.finding);
         let mut problems = unusable.chain(self.mismatches.get(&file.path));
-        let problem = problems.find(|finding| finding.severity == Severity::Error)?;
-        Some(problem.text.clone())
+        let problem = problems.find(|finding| finding.severity == Severity::Error);
+        problem
+            .map(|finding| finding.text.clone())
+            .or_else(|| self.refused_by_other(file))
+    }
+
+    /// Why an ADD fails if another program is in the place of this plugin, and does not speak the CNI version of the file.
+    fn refused_by_other(&self, file: &ConfFile) -> Option<String> {
+        let version = file.version();
+        if file.chosen_version.is_some() {
+            return None;
+        }
+        let is_other = |kind: &&str| {
+            let found = self.found.get(*kind);
+            found.is_some_and(|found| found.unknown.is_some())
+        };
+        let mut kinds = file.always_called().map(our_kind).filter(is_other);
+        let kind = kinds.find(|kind| self.refuses(kind, version))?;
+        Some(format!("the installed {kind} speaks no CNI {version}"))
     }
 
     /// The executables of a file's plugins, and of ours.

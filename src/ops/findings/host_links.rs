@@ -9,6 +9,7 @@ use super::host_network::{HostEntry, HostNetwork, WIRE_SERVER, removal};
 use super::inspection::Inspection;
 use crate::failure::Remedy;
 use crate::host::{KernelRoute, Link, Paths, RouteKind, read_text};
+use crate::ops::conf_file::Plugin;
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::node::Node;
 use crate::ops::screen::join_first;
@@ -24,7 +25,7 @@ pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Finding> {
         found.extend(missing_default_route(inspection));
     }
     found.extend(behind_two_links(node.paths(), inspection));
-    found.extend(diverting_routes(inspection));
+    found.extend(diverting_routes(node.paths(), inspection));
     found.extend(diverted_default_route(inspection));
     found
 }
@@ -88,7 +89,7 @@ fn missing_primaries(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     primaries.filter_map(finding).collect()
 }
 
-/// An address of the node itself that is on another network interface than the source says. Bridges and bonds that the node made itself are no interfaces.
+/// An address of the node itself that is on another link than the source says. A bridge or bond has the address of its ports.
 fn on_another_link(
     primary: &PrimaryAddress,
     entry: &HostEntry,
@@ -96,18 +97,33 @@ fn on_another_link(
     inspection: &Inspection,
 ) -> Option<Finding> {
     let host = &inspection.host;
+    let own = host.link(&primary.link)?;
+    let is_carried = |link: &Link| {
+        let mut entries = host.entries.iter();
+        entries.any(|entry| entry.link == link.name && entry.net.addr() == primary.net.addr())
+    };
+    let mut carrying = std::iter::successors(Some(own), |link| host.master_of(link));
+    if carrying.any(is_carried) {
+        return None;
+    }
     let mut stored = inspection.state.ipam().pools();
     let is_interface = paths.device_of_link(&entry.link).exists()
         || stored.any(|(_, _, pool)| pool.if_name == entry.link);
-    let carrying = std::iter::successors(host.link(&primary.link), |link| host.master_of(link));
-    if !is_interface || carrying.into_iter().any(|link| link.name == entry.link) {
+    let remedy = if is_interface {
+        "the hardware addresses of the two may be exchanged, or the wrong one may be configured: compare `ip -brief link` with the network interfaces in Azure, and have the service that configures the network set the address on the right one".to_owned()
+    } else if own.master.is_some() {
+        // Switches such as Open vSwitch have the address on a link of their own.
         return None;
-    }
+    } else {
+        format!(
+            "find out what moved it: packets reach Azure by {}, so have the service that configures the network set the address there again, or make {} a port of {} if that is a bridge",
+            primary.link, primary.link, entry.link
+        )
+    };
     let text = format_args!(
         "the source lists it as the address of {}, and {} has it",
         primary.link, entry.link
     );
-    let remedy = "the hardware addresses of the two may be exchanged, or the wrong one may be configured: compare `ip -brief link` with the network interfaces in Azure, and have the service that configures the network set the address on the right one";
     let finding = Finding::warning(FindingKind::Interface, &text, &remedy);
     Some(finding.about(primary.net.addr()))
 }
@@ -463,11 +479,15 @@ fn subnets(inspection: &Inspection) -> BTreeMap<IpNet, PoolSubnet<'_>> {
     stored.chain(listed).collect()
 }
 
-/// Routes that lead a part of a pool's subnet to another link than that of the pool, such as those of a VPN.
-fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
+/// Routes that lead a part of a pool's subnet to another link than that of the pool, such as those of a VPN, or discard the packets.
+fn diverting_routes(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     let host = &inspection.host;
+    // These main plugins add a route for each pod, which wins.
+    let has_route = |plugin: &Plugin| matches!(plugin.kind(), "calico" | "ptp");
+    let mut ours = inspection.config.ours(paths.name());
+    let all_have_routes = ours.all(|(_, plugin)| has_route(plugin));
     let is_part = |route: &&KernelRoute| {
-        route.kind == RouteKind::Unicast
+        route.kind != RouteKind::Local
             && route.table == KernelRoute::MAIN_TABLE
             && !route.is_to_one_address()
     };
@@ -478,17 +498,29 @@ fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
         };
         for route in host.kernel_routes.iter().filter(is_part) {
             let is_smaller = route.destination.prefix_len() > subnet.prefix_len();
-            let is_own = route.link == Some(link.index) || route.link == link.master;
-            if !is_smaller || !subnet.contains(&route.destination) || is_own {
+            if !is_smaller || !subnet.contains(&route.destination) {
                 continue;
             }
-            let text = format_args!(
-                "the route `{}` leads a part of the subnet {subnet} of the pods away from {own}",
-                host.describe_route(route)
-            );
-            let remedy =
-                "unless that is intended, have what sets it, such as a VPN, leave out the subnet";
-            let finding = Finding::warning(FindingKind::Interface, &text, &remedy);
+            let shown = host.describe_route(route);
+            let finding = if route.kind != RouteKind::Unicast {
+                if all_have_routes {
+                    continue;
+                }
+                let text = format_args!(
+                    "the route `{shown}` discards packets to a part of the subnet {subnet} of the pods, but for pods that have a route of their own"
+                );
+                let remedy = "find out what set it, such as Calico, which sets `proto 80`, and remove it unless that is intended:";
+                Finding::warning(FindingKind::Interface, &text, &remedy)
+                    .with_commands([removal(&shown)])
+            } else if route.link == Some(link.index) || route.link == link.master {
+                continue;
+            } else {
+                let text = format_args!(
+                    "the route `{shown}` leads a part of the subnet {subnet} of the pods away from {own}"
+                );
+                let remedy = "unless that is intended, have what sets it, such as a VPN, leave out the subnet";
+                Finding::warning(FindingKind::Interface, &text, &remedy)
+            };
             found.push(finding.about(route.destination));
         }
     }

@@ -196,7 +196,7 @@ fn predict_one(
             }
         }
     }
-    match why_unknown(inspection, file, plugin) {
+    match why_unknown(node.paths().name(), inspection, file, plugin) {
         Some(why) if add.succeeds == Some(true) => add.set_unknown(why),
         // It fails in any case, but maybe before it comes to that.
         Some(_) => add.code = None,
@@ -206,11 +206,22 @@ fn predict_one(
 }
 
 /// Why nobody can know whether an ADD succeeds that this plugin lets succeed.
-fn why_unknown(inspection: &Inspection, file: &ConfFile, plugin: &Plugin) -> Option<String> {
+fn why_unknown(
+    name: &str,
+    inspection: &Inspection,
+    file: &ConfFile,
+    plugin: &Plugin,
+) -> Option<String> {
     if let Some(path) = refused_before(&inspection.config, file) {
         return Some(format!(
             "is up to the runtime: containerd starts no pod because of {}, CRI-O skips that file",
             path.display()
+        ));
+    }
+    if let Some(first) = inspection.config.used_instead_of(file, name) {
+        return Some(format!(
+            "is up to the runtime: many use {} alone",
+            first.path.display()
         ));
     }
     let mut read_before = inspection.config.usable().filter(|f| f.path <= file.path);

@@ -186,7 +186,8 @@ fn leaked(leak: Leak, held: &Held, holder: &HeldAddress, view: &NodeView<'_>) ->
 
 /// An address with an unknown holder.
 fn unknown_holder(holder: &HeldAddress, evidence: &Evidence) -> Finding {
-    let cause = "held for an unknown holder: found in use when the state was rebuilt";
+    let cause =
+        "held for an unknown holder: found in use, or in an old copy, when the state was rebuilt";
     let remedy = "no action needed: the DEL of its pod frees it, or reclaim once the pod is dead";
     Finding {
         cause,

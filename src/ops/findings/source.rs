@@ -234,6 +234,7 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
     let text =
         format_args!("the source lists {listed}, which no interface of this node has; {own}");
     let is_of_another_node = !host.entries.is_empty()
+        && matched.link_names().is_empty()
         && !own_addresses.is_empty()
         && own_addresses.iter().all(|own| host.find(*own).is_none());
     let by_hand = match command {

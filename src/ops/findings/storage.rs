@@ -238,7 +238,6 @@ fn state(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> V
     }
     let aside = set_aside_before(node.paths());
     if !aside.is_empty() {
-        let aside = join_first(aside.iter().map(|p| p.display().to_string()));
         found.push(set_aside(&aside, &path));
     }
     found
@@ -335,12 +334,18 @@ fn writer(state: &State, is_ours: impl FnOnce() -> bool) -> Option<Finding> {
     Some(Finding::ok(Kind::State, &text))
 }
 
-fn set_aside(aside: &str, path: &Path) -> Finding {
+fn set_aside(aside: &[PathBuf], path: &Path) -> Finding {
     let path = path.display();
-    let text = format_args!("could not be read and were set aside: {aside}");
+    let shown = join_first(aside.iter().map(|p| p.display().to_string()));
+    let text = format_args!("could not be read and were set aside: {shown}");
     let remedy = "they are needed only to find out what corrupted the state; to remove them:";
     let finding = Finding::note(Kind::SetAside, &text, &remedy).about(&path);
-    finding.with_commands([format!("sudo rm {path}.corrupt-*")])
+    let recursively = if aside.iter().any(|path| path.is_dir()) {
+        "-r "
+    } else {
+        ""
+    };
+    finding.with_commands([format!("sudo rm {recursively}{path}.corrupt-*")])
 }
 
 /// The folder of the state: whether a new state can be written.

@@ -16,7 +16,7 @@ use crate::ops::held::{
     HeldAddress, describe_lack, describe_missing, describe_uses, entry_of_place, held_records,
     is_path, lacks, shorten_container_id,
 };
-use crate::ops::leak::is_leaked;
+use crate::ops::leak::{Leak, is_leaked};
 use crate::ops::node::Now;
 use crate::ops::screen::{Screen, Tint, format_age, format_time};
 
@@ -216,6 +216,12 @@ impl AddressReport {
         };
         self.next.push(ways.to_owned());
         self.next.push(fate(&judgement, held, facts));
+        if Leak::find(held, &judgement, facts.evidence, facts.now) == Some(Leak::RouteLeft) {
+            let program = facts.program;
+            self.next.push(format!(
+                "its own network namespace is gone, so the route is left over: `{program} check` prints how to remove it"
+            ));
+        }
         if let Some(at) = held.unlisted {
             self.next.push(format!(
                 "the source has not listed it for {}: it leaves the pool when it is freed",

@@ -184,6 +184,7 @@ broken_nodes! {
     another_conflist_comes_first {
         broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; COLUMNS=999 $OURS check | grep 'another plugin took over (ptp, in /etc/cni/net.d/05-x.conf), and 3 addresses are held'",
         findings: &["conflist"],
+        add: Add::Unknown,
         by_hand: "rm /etc/cni/net.d/05-x.conf",
     }
     it_is_healthy_and_checked_in_the_network_of_a_container {
@@ -281,6 +282,11 @@ broken_nodes! {
         broken_by: "cp --remove-destination /run/broken-node/bridge /opt/cni/bin/azure-vnet-ipam; COLUMNS=999 $OURS check | grep 'is up to the other plugin that is installed'",
         findings: &["executable"],
         add: Add::Unknown,
+    }
+    another_plugin_that_speaks_no_cni_of_the_network_stands_in_the_place_of_this_one {
+        broken_by: "sed 's/,\"1.1.0\"//' /run/broken-node/bridge >/run/older; chmod 755 /run/older; cp --remove-destination /run/older /opt/cni/bin/azure-vnet-ipam",
+        findings: &["executable"],
+        add: Add::Fails,
     }
     plugin_is_damaged {
         broken_by: "head -c 100000 $OURS >/opt/cni/bin/azure-vnet-ipam",

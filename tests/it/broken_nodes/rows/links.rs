@@ -125,7 +125,16 @@ broken_nodes! {
         by_hand: "ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
     }
     the_host_has_its_own_address_on_a_bridge {
-        broken_by: "ip addr flush dev eth0 scope global; ip link add name azure0 up type bridge; ip addr add 10.224.0.4/16 dev azure0; ip route add default via 10.224.0.1 dev azure0",
+        screen: true,
+        broken_by: "ip addr flush dev eth0 scope global; ip link add name br0 up type bridge; ip addr add 10.224.0.4/16 dev br0; ip route add default via 10.224.0.1 dev br0",
+        findings: &["interface"],
+        by_hand: "ip link del br0; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
+    }
+    routes_discard_packets_to_a_part_of_the_subnet {
+        screen: true,
+        broken_by: "ip route add blackhole 10.224.0.4/30 proto 80; ip route add unreachable 10.224.0.8/29",
+        findings: &["interface", "interface"],
+        by_hand: "ip route get 10.224.0.6",
     }
     bridge_has_the_gateway {
         screen: true,
