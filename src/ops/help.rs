@@ -109,19 +109,19 @@ Takes no lock, changes nothing and queries no source.
 
 Examples:
   # everything
-  {name} show
+  sudo {name} show
   # one pool
-  {name} show 10.224.0.0/16
+  sudo {name} show 10.224.0.0/16
   # an address, a pod, a container
-  {name} show 10.224.0.9
-  {name} show default/web-1
-  {name} show 3f2a91c04d7e
+  sudo {name} show 10.224.0.9
+  sudo {name} show default/web-1
+  sudo {name} show 3f2a91c04d7e
   # the pods of a namespace, the oldest first
-  {name} show --namespace kube-system --sort age
+  sudo {name} show --namespace kube-system --sort age
   # who leaked an address
   sudo {name} show --leaked
   # for programs
-  {name} show --json | jq '.pools[].free'
+  sudo {name} show --json | jq '.pools[].free'
 
 Exit status:
   0  success; the address, container or pod is known
@@ -143,13 +143,13 @@ Takes no lock and changes nothing.
 
 Examples:
   # the last ten
-  {name} events --tail 10
+  sudo {name} events --tail 10
   # what happened to a pod in the last hour
-  {name} events --since 1h --pod default/web-1
+  sudo {name} events --since 1h --pod default/web-1
   # who had an address
-  {name} events --address 10.224.0.9
+  sudo {name} events --address 10.224.0.9
   # failures, for programs
-  {name} events --json | jq '.[] | select(.code != 0)'
+  sudo {name} events --json | jq '.[] | select(.code != 0)'
 ";
 
 /// `check`.
@@ -172,13 +172,13 @@ file beside the state. Takes no lock, and changes nothing else.
 
 Examples:
   # find problems
-  {name} check
+  sudo {name} check
   # what was examined, too
   sudo {name} check --all
   # for cron; with --severity error, it would ignore full pools
   sudo {name} check --quiet || echo 'run check'
   # for a monitoring agent
-  {name} check --json >/tmp/findings.json \
+  sudo {name} check --json >/tmp/findings.json \
       || echo 'see the findings'
 
 Exit status:
@@ -202,7 +202,7 @@ is the whole name, with or without namespace.
 
 Examples:
   # what would be freed, and why
-  {name} reclaim
+  sudo {name} reclaim
   # free it
   sudo {name} reclaim --yes
   # what the dead sandboxes of one pod hold
@@ -256,9 +256,9 @@ Takes no lock and queries no source.
 
 Examples:
   # print the metrics
-  {name} metrics
+  sudo {name} metrics
   # for a timer or cron
-  {name} metrics \
+  sudo {name} metrics \
       --output /var/lib/prometheus/node-exporter/azure-vnet-ipam.prom
 ";
 

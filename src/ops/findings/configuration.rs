@@ -324,6 +324,13 @@ fn conflist(
         let remedy = format_args!("correct it in {shown}");
         Finding::warning(KIND, &text, &remedy).about(&shown)
     }));
+    found.extend(call.conf.ipam.ip_address.as_ref().map(|address| {
+        let text = format_args!(
+            "ipam.ipAddress requests {address} for every pod, so only one pod at a time gets an address"
+        );
+        let remedy = format_args!("unless that is intended, remove ipam.ipAddress from {shown}");
+        Finding::warning(KIND, &text, &remedy).about(&shown)
+    }));
     let name = plugin.network();
     let kind = match plugin.kind() {
         "" => "a plugin without type",

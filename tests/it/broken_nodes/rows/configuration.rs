@@ -163,7 +163,7 @@ broken_nodes! {
     }
     every_pod_is_to_have_one_address {
         broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"ipAddress\": \"10.224.0.5\", &/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'remove ipam.ipAddress from /etc/cni/net.d/10-bridge.conflist'",
-        findings: &["add"],
+        findings: &["add", "conflist"],
         add: Add::Fails,
     }
     the_address_space_is_unknown {
