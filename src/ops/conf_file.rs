@@ -134,7 +134,7 @@ impl ConfFile {
             Ok(found) => {
                 if !self.is_list {
                     // Releases that would read the folder refuse the file for another reason.
-                    if self.disputed.is_some() {
+                    if let Some((SINCE_1_2 | SINCE_1_3, _)) = self.disputed {
                         return;
                     }
                     self.is_list = true;

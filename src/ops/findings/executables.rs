@@ -69,7 +69,9 @@ impl Executables {
                     let mut executable = Executable::examine(&path, kind == ours, node);
                     // A shell reads other names otherwise.
                     if !path.to_str().is_some_and(is_plain_path) {
-                        executable.finding.commands.clear();
+                        let finding = &mut executable.finding;
+                        finding.commands.clear();
+                        finding.remedy = finding.remedy.trim_end_matches(':').to_owned();
                     }
                     executable
                 };
@@ -91,7 +93,8 @@ impl Executables {
         executables.hidden_by =
             are_elsewhere.then_some("cannot be seen from here: their plugins are elsewhere");
         for (file, _) in config.ours(node.paths().name()) {
-            if let Some(finding) = executables.mismatch(file) {
+            let other = || executables.mismatch_of_other(file);
+            if let Some(finding) = executables.mismatch(file).or_else(other) {
                 executables.mismatches.insert(file.path.clone(), finding);
             }
         }
@@ -158,14 +161,12 @@ impl Executables {
     pub fn failure(&self, file: &ConfFile) -> Option<String> {
         let unusable = self.of_file(file).map(|found| &found.finding);
         let mut problems = unusable.chain(self.mismatches.get(&file.path));
-        let problem = problems.find(|finding| finding.severity == Severity::Error);
-        problem
-            .map(|finding| finding.text.clone())
-            .or_else(|| self.refused_by_other(file))
+        let problem = problems.find(|finding| finding.severity == Severity::Error)?;
+        Some(problem.text.clone())
     }
 
-    /// Why an ADD fails if another program is in the place of this plugin, and does not speak the CNI version of the file.
-    fn refused_by_other(&self, file: &ConfFile) -> Option<String> {
+    /// The finding for another plugin in the place of this one, if that does not speak the CNI version of a file.
+    fn mismatch_of_other(&self, file: &ConfFile) -> Option<Finding> {
         let version = file.version();
         if file.chosen_version.is_some() {
             return None;
@@ -176,7 +177,12 @@ impl Executables {
         };
         let mut kinds = file.always_called().map(our_kind).filter(is_other);
         let kind = kinds.find(|kind| self.refuses(kind, version))?;
-        Some(format!("the installed {kind} speaks no CNI {version}"))
+        let path = file.path.display();
+        let text = format_args!(
+            "the plugin in the place of {kind} speaks no CNI {version}, which {path} asks for, so every ADD of its network fails"
+        );
+        let remedy = format_args!("put this program there again, or lower cniVersion in {path}");
+        Some(Finding::error(KIND, &text, &remedy).about(&path))
     }
 
     /// The executables of a file's plugins, and of ours.
@@ -343,7 +349,7 @@ impl Executable {
             let identified = install::identify(path, &node.paths().own_executable());
             if let Ok((Kind::Other, found)) = identified {
                 let text = format_args!(
-                    "{shown} is another plugin, so this program does not know what an ADD comes to"
+                    "{shown} is another plugin, and this program does not know what it allocates"
                 );
                 let remedy = "if something replaced it, such as a new image of the node, put this program there again; the other plugin is kept beside it:";
                 let finding = Finding::warning(KIND, &text, &remedy)

@@ -25,8 +25,8 @@ pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Finding> {
         found.extend(missing_default_route(inspection));
     }
     found.extend(behind_two_links(node.paths(), inspection));
-    found.extend(diverting_routes(node.paths(), inspection));
-    found.extend(diverted_default_route(inspection));
+    found.extend(diverting_routes(inspection));
+    found.extend(diverted_default_route(node.paths(), inspection));
     found
 }
 
@@ -446,81 +446,94 @@ pub fn way_to_wire_server(host: &HostNetwork) -> Option<(String, Option<Remedy>)
     Some((why, Some(remedy)))
 }
 
-/// What a pool says of its subnet.
+/// What the pools of an interface say of a subnet.
 struct PoolSubnet<'a> {
     gateway: IpAddr,
-    /// The name of its network interface; empty for a range of the node.
+    /// The name of the network interface.
     link: &'a str,
-    /// Whether the interface is the first one of the node.
+    /// Whether that is the primary network interface in Azure.
     is_of_primary_link: bool,
+    /// Whether there are addresses for pods.
+    has_addresses: bool,
 }
 
-/// The subnets of the pools.
+/// The subnets of pools on network interfaces. A range of the node is on none.
 fn subnets(inspection: &Inspection) -> BTreeMap<IpNet, PoolSubnet<'_>> {
     let pools = inspection.state.ipam().pools();
     let stored = pools.filter_map(|(_, key, pool)| {
-        let subnet = PoolSubnet {
-            gateway: pool.gateway?,
-            link: &pool.if_name,
-            is_of_primary_link: pool.priority == 0,
-        };
-        Some((pool.net(key)?, subnet))
+        let (net, gateway) = (pool.net(key)?, pool.gateway?);
+        Some((
+            net,
+            gateway,
+            &*pool.if_name,
+            pool.priority,
+            !pool.records.is_empty(),
+        ))
     });
     let matched = inspection.matched().into_iter();
     let listed = matched.flat_map(|matched| &matched.inventory.pools);
     let listed = listed.map(|pool| {
-        let subnet = PoolSubnet {
-            gateway: pool.gateway,
-            link: &pool.if_name,
-            is_of_primary_link: pool.priority == 0,
-        };
-        (pool.subnet, subnet)
+        let has_addresses = !pool.addresses.is_empty();
+        (
+            pool.subnet,
+            pool.gateway,
+            &*pool.if_name,
+            pool.priority,
+            has_addresses,
+        )
     });
-    stored.chain(listed).collect()
+    let mut found: BTreeMap<IpNet, PoolSubnet<'_>> = BTreeMap::new();
+    for (net, gateway, link, priority, has_addresses) in stored.chain(listed) {
+        if link.is_empty() {
+            continue;
+        }
+        let had_addresses = found.get(&net).is_some_and(|pool| pool.has_addresses);
+        let subnet = PoolSubnet {
+            gateway,
+            link,
+            is_of_primary_link: priority == 0,
+            has_addresses: has_addresses || had_addresses,
+        };
+        found.insert(net, subnet);
+    }
+    found
+}
+
+/// Whether a route leads by a link, or by the bridge or bond that it is a port of.
+fn leads_by(route: &KernelRoute, link: &Link) -> bool {
+    let by = |index: u32| index == link.index || Some(index) == link.master;
+    route.link.is_some_and(by)
 }
 
 /// Routes that lead a part of a pool's subnet to another link than that of the pool, such as those of a VPN, or discard the packets.
-fn diverting_routes(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
+fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
     let host = &inspection.host;
-    // These main plugins add a route for each pod, which wins.
-    let has_route = |plugin: &Plugin| matches!(plugin.kind(), "calico" | "ptp");
-    let mut ours = inspection.config.ours(paths.name());
-    let all_have_routes = ours.all(|(_, plugin)| has_route(plugin));
     let is_part = |route: &&KernelRoute| {
         route.kind != RouteKind::Local
             && route.table == KernelRoute::MAIN_TABLE
             && !route.is_to_one_address()
+            && host.is_preferred(route)
     };
     let mut found = Vec::new();
     for (subnet, PoolSubnet { link: own, .. }) in subnets(inspection) {
         let Some(link) = host.link(own) else {
             continue;
         };
-        for route in host.kernel_routes.iter().filter(is_part) {
+        let is_inside = |route: &&KernelRoute| {
             let is_smaller = route.destination.prefix_len() > subnet.prefix_len();
-            if !is_smaller || !subnet.contains(&route.destination) {
-                continue;
-            }
-            let shown = host.describe_route(route);
-            let finding = if route.kind != RouteKind::Unicast {
-                if all_have_routes {
-                    continue;
+            is_smaller && subnet.contains(&route.destination) && !leads_by(route, link)
+        };
+        let routes = host.kernel_routes.iter().filter(is_part);
+        for route in routes.filter(is_inside) {
+            let does = match route.kind {
+                RouteKind::Unicast => {
+                    format!("leads a part of the subnet {subnet} of the pods away from {own}")
                 }
-                let text = format_args!(
-                    "the route `{shown}` discards packets to a part of the subnet {subnet} of the pods, but for pods that have a route of their own"
-                );
-                let remedy = "find out what set it, such as Calico, which sets `proto 80`, and remove it unless that is intended:";
-                Finding::warning(FindingKind::Interface, &text, &remedy)
-                    .with_commands([removal(&shown)])
-            } else if route.link == Some(link.index) || route.link == link.master {
-                continue;
-            } else {
-                let text = format_args!(
-                    "the route `{shown}` leads a part of the subnet {subnet} of the pods away from {own}"
-                );
-                let remedy = "unless that is intended, have what sets it, such as a VPN, leave out the subnet";
-                Finding::warning(FindingKind::Interface, &text, &remedy)
+                _ => format!("discards packets to a part of the subnet {subnet} of the pods"),
             };
+            let text = format_args!("the route `{}` {does}", host.describe_route(route));
+            let remedy = "unless that is intended, have what sets it, such as a VPN, or Calico for its blocks of addresses (`proto 80`), leave out the subnet";
+            let finding = Finding::warning(FindingKind::Interface, &text, &remedy);
             found.push(finding.about(route.destination));
         }
     }
@@ -529,17 +542,22 @@ fn diverting_routes(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
 
 /// The finding for packets to other networks that leave the host by another link than those of pods should: by the default route of
 /// another network interface, or by a VPN. Routes of IPv4 in the main table count.
-fn diverted_default_route(inspection: &Inspection) -> Option<Finding> {
+fn diverted_default_route(paths: &Paths, inspection: &Inspection) -> Option<Finding> {
     let host = &inspection.host;
     // A list below a root replaces the links. Rules may lead to another table.
     if host.entries.is_empty() || host.other_default_table().is_some() {
         return None;
     }
+    let mut ours = inspection.config.ours(paths.name());
+    if !ours.any(|(_, plugin)| routes_through_host(plugin)) {
+        return None;
+    }
     let own = links_of_pods(inspection);
     let first = own.first()?;
     let leads_elsewhere = |route: &&KernelRoute| {
-        let is_by = |link: &&Link| route.link == Some(link.index) || route.link == link.master;
-        route.kind == RouteKind::Unicast && !own.iter().any(is_by)
+        let is_own = own.iter().any(|link| leads_by(route, link));
+        // Of a route by several links, none is known.
+        route.kind == RouteKind::Unicast && route.link.is_some() && !is_own
     };
     let routes = host.most_general_routes().into_iter();
     let elsewhere: Vec<String> = routes
@@ -561,12 +579,24 @@ fn diverted_default_route(inspection: &Inspection) -> Option<Finding> {
     Some(Finding::warning(FindingKind::Interface, &text, &remedy).about("default route"))
 }
 
-/// The links that are up and by which packets of pods should leave: the first network interface that has pools, and a bridge to which
+/// Whether pods of this main plugin send all packets through the routes of the host. Those of others are on the link of the subnet.
+fn routes_through_host(plugin: &Plugin) -> bool {
+    match plugin.kind() {
+        "calico" | "cilium-cni" | "ptp" => true,
+        "azure-vnet" => {
+            let mode = plugin.netconf.text_at("mode");
+            mode.is_some_and(|mode| mode.starts_with("transparent"))
+        }
+        _ => false,
+    }
+}
+
+/// The links that are up and by which packets of pods should leave: the network interfaces with addresses for them, and a bridge to which
 /// azure-vnet moved the address of the node.
 fn links_of_pods(inspection: &Inspection) -> Vec<&Link> {
     let host = &inspection.host;
     let mut pools = subnets(inspection);
-    pools.retain(|_, pool| pool.is_of_primary_link);
+    pools.retain(|net, pool| pool.has_addresses && net.addr().is_ipv4());
     let is_named = |link: &Link| pools.values().any(|pool| pool.link == link.name);
     let has_address = |link: &Link| {
         let mut entries = host.entries.iter().filter(|entry| entry.link == link.name);
@@ -594,9 +624,7 @@ pub fn connecting_addresses<'a>(
         .collect();
     let mut found = Vec::new();
     // A range of the node is on no interface in particular, and its gateway may be here.
-    let mut pools = subnets(inspection);
-    pools.retain(|_, pool| !pool.link.is_empty());
-    for (subnet, pool) in pools {
+    for (subnet, pool) in subnets(inspection) {
         let connected = configured
             .iter()
             .filter(|entry| entry.net.trunc() == subnet);
@@ -623,21 +651,19 @@ pub fn connecting_addresses<'a>(
 fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     const IN_USE: &str = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods one after another, which ends their connections; the address can be removed when no pod is left on the link";
     const LEFT_OVER: &str = "usually the main plugin was bridge, with isGateway; no pod is left on the link, so remove the address:";
-    const NEEDED: &str = "find out what configured it, and have it configure another one: the default route goes by its link, and may end with it";
+    const NEEDED: &str = "find out what configured it; other addresses or routes would go with it, so give the link another address before you remove it";
     let host = &inspection.host;
     let finding = |(entry, cause): (&HostEntry, &'static str)| {
         let index = host.link(&entry.link).map(|link| link.index);
-        let (remedy, command) = if host
+        let has_ports = host
             .links
             .iter()
-            .any(|link| index.is_some() && link.master == index)
-        {
-            (IN_USE, None)
-        } else if host.default_routes().any(|route| route.link == index) {
-            (NEEDED, None)
-        } else {
-            let command = format!("sudo ip address del {} dev {}", entry.net, entry.link);
-            (LEFT_OVER, Some(command))
+            .any(|link| index.is_some() && link.master == index);
+        let command = host.removal_of_second_address(entry).filter(|_| !has_ports);
+        let remedy = match &command {
+            Some(_) => LEFT_OVER,
+            None if has_ports => IN_USE,
+            None => NEEDED,
         };
         let finding = Finding::error(FindingKind::Interface, &cause, &remedy).about(entry.net);
         Finding {

@@ -213,6 +213,15 @@ impl HostNetwork {
             || best.is_some_and(|route| route.kind == RouteKind::Unicast)
     }
 
+    /// Whether no other route to the same destination in the same table has a lower metric.
+    pub fn is_preferred(&self, route: &KernelRoute) -> bool {
+        let is_better = |other: &KernelRoute| {
+            (other.destination, other.table) == (route.destination, route.table)
+                && other.metric.unwrap_or(0) < route.metric.unwrap_or(0)
+        };
+        !self.kernel_routes.iter().any(is_better)
+    }
+
     /// The addresses of IPv4 by which packets may leave the host: of subnets, on links that are up.
     pub fn entries_to_other_hosts(&self) -> Vec<&HostEntry> {
         let is_up = |link: &Link| link.is_up && !link.loopback && link.peer_namespace.is_none();
@@ -253,17 +262,30 @@ impl HostNetwork {
 
     /// The command that removes an address which is not to be on this host at all; `None` if other addresses or routes would go with it.
     pub fn removal_of_address(&self, entry: &HostEntry) -> Option<String> {
-        let link = self.link(&entry.link)?;
-        let others = |route: &&KernelRoute| {
+        let is_harmless = !self.takes_others_along(entry)
+            && !self.is_needed(entry)
+            && !self.takes_routes_along(entry);
+        is_harmless.then(|| format!("sudo ip address del {} dev {}", entry.net, entry.link))
+    }
+
+    /// Whether the kernel removes routes with this address, as it does with the last IPv4 address of a link.
+    fn takes_routes_along(&self, entry: &HostEntry) -> bool {
+        let link = self.link(&entry.link).map(|link| link.index);
+        let is_taken = |route: &KernelRoute| {
             let is_other = route.destination.trunc() != entry.net.trunc();
-            is_other && route.kind == RouteKind::Unicast && route.destination.addr().is_ipv4()
+            let is_ipv4 = entry.net.addr().is_ipv4() && route.destination.addr().is_ipv4();
+            is_other && is_ipv4 && route.kind == RouteKind::Unicast && route.link == link
         };
-        let mut routes = self.kernel_routes.iter().filter(others);
-        // The kernel removes the routes of a link that has no address left.
-        let takes_routes_along =
-            self.is_last(entry) && routes.any(|route| route.link == Some(link.index));
+        link.is_some() && self.is_last(entry) && self.kernel_routes.iter().any(is_taken)
+    }
+
+    /// The command that removes an address which connects a second link to a subnet, or is its gateway; `None` if other addresses or routes
+    /// would go with it.
+    pub fn removal_of_second_address(&self, entry: &HostEntry) -> Option<String> {
+        let link = self.link(&entry.link)?.index;
+        let is_of_default = self.default_routes().any(|route| route.link == Some(link));
         let is_harmless =
-            !self.takes_others_along(entry) && !self.is_needed(entry) && !takes_routes_along;
+            !is_of_default && !self.takes_others_along(entry) && !self.takes_routes_along(entry);
         is_harmless.then(|| format!("sudo ip address del {} dev {}", entry.net, entry.link))
     }
 

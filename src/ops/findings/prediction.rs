@@ -55,11 +55,48 @@ pub struct Prediction {
 
 impl Prediction {
     /// An ADD that fails before this plugin is called, or after it has succeeded.
-    fn failed(mut self, msg: String, explained_by: &'static [FindingKind]) -> Prediction {
-        self.succeeds = Some(false);
-        self.msg = Some(msg);
-        self.explained_by = explained_by;
-        self
+    fn failed(self, msg: String, explained_by: &'static [FindingKind]) -> Prediction {
+        Prediction {
+            succeeds: Some(false),
+            addresses: Vec::new(),
+            msg: Some(msg),
+            explained_by,
+            ..self
+        }
+    }
+
+    /// An ADD that this plugin refuses.
+    fn refused(self, failure: &Failure, program: &str) -> Prediction {
+        if let Failure::Store { error, .. } = failure
+            && needs_root(&error.source)
+        {
+            return self.unknown(WITHOUT_ROOT.to_owned());
+        }
+        let CniError { code, msg, details } = failure.to_cni(program);
+        Prediction {
+            code: Some(code as u8),
+            details: Some(details),
+            remedy: failure.remedy(program, &self.conflist),
+            waits: matches!(
+                failure,
+                Failure::Refused {
+                    refusal: Refusal::Quarantined { .. },
+                    ..
+                }
+            ),
+            ..self.failed(msg, explanations(failure))
+        }
+    }
+
+    /// An ADD whose outcome cannot be known. The addresses are those that this plugin would allocate.
+    fn unknown(self, why: String) -> Prediction {
+        Prediction {
+            conflist: self.conflist,
+            network: self.network,
+            addresses: self.addresses,
+            unknown: Some(why),
+            ..Prediction::default()
+        }
     }
 
     /// Whether it depends on the network of the node. Failures of files, disks, locks and executables do not.
@@ -70,16 +107,6 @@ impl Prediction {
             .explained_by
             .iter()
             .any(|kind| seen_anywhere.contains(kind))
-    }
-
-    /// Takes back what was predicted.
-    fn set_unknown(&mut self, why: String) {
-        *self = Prediction {
-            conflist: std::mem::take(&mut self.conflist),
-            network: std::mem::take(&mut self.network),
-            unknown: Some(why),
-            ..Prediction::default()
-        };
     }
 }
 
@@ -92,13 +119,16 @@ pub fn predict(
 ) -> Vec<Prediction> {
     let (config, paths) = (&inspection.config, node.paths());
     let predict = |(file, plugin)| {
-        let mut add = predict_one(node, inspection, trial, file, plugin);
+        let add = predict_one(node, inspection, trial, file, plugin);
         let is_hidden = inspection.is_in_other_network && add.needs_network()
             || visibility.not_mounted.is_some() && add.explained_by.contains(&FindingKind::Source);
-        if is_hidden {
-            add.set_unknown(IN_CONTAINER.to_owned());
+        if !is_hidden {
+            return add;
         }
-        add
+        // They are not those of the node.
+        let addresses = Vec::new();
+        let add = Prediction { addresses, ..add };
+        add.unknown(IN_CONTAINER.to_owned())
     };
     let adds: Vec<_> = config.ours(paths.name()).map(predict).collect();
     match (&*adds, config.unusable().next()) {
@@ -117,14 +147,13 @@ const HIDDEN: &str = "permission denied";
 /// A file that no runtime can use: nothing is called.
 fn refused_by_runtimes(config: &NodeConfig, path: &Path, why: &str) -> Prediction {
     let file = config.files.iter().find(|file| file.path == path);
-    let mut add = Prediction {
+    let add = Prediction {
         conflist: path.display().to_string(),
         network: file.and_then(|file| file.name.clone()).unwrap_or_default(),
         ..Prediction::default()
     };
     if why == HIDDEN {
-        add.set_unknown(WITHOUT_ROOT.to_owned());
-        return add;
+        return add.unknown(WITHOUT_ROOT.to_owned());
     }
     let msg = "runtimes refuse the network configuration".to_owned();
     add.failed(msg, &[FindingKind::Conflist])
@@ -137,14 +166,16 @@ fn predict_one(
     file: &ConfFile,
     plugin: &Plugin,
 ) -> Prediction {
-    let mut add = Prediction {
+    let add = Prediction {
         conflist: file.path.display().to_string(),
         network: plugin.network().to_owned(),
         ..Prediction::default()
     };
+    if let Some(why) = why_not_called(node.paths().name(), inspection, file, plugin) {
+        return add.unknown(why);
+    }
     if let Some(why) = inspection.executables.unknown(file) {
-        add.set_unknown(why);
-        return add;
+        return add.unknown(why);
     }
     if let Some(why) = inspection.executables.failure(file) {
         return add.failed(why, &[FindingKind::Executable]);
@@ -153,86 +184,87 @@ fn predict_one(
         let msg = format!("{kind} needs the result of another plugin");
         return add.failed(msg, &[FindingKind::Conflist]);
     }
-    match try_add(node, inspection, trial, plugin) {
+    let add = match try_add(node, inspection, trial, plugin) {
         Ok(addresses) => {
-            let defaults = &inspection.config.defaults;
-            if let Some(foreign) = ForeignGateway::find(plugin, defaults, &addresses) {
-                if foreign.is_fatal {
-                    add.remedy = format!("correct or remove that route in {}", add.conflist);
-                    return add.failed(foreign.to_string(), &[FindingKind::Conflist]);
-                }
-                add.set_unknown(format!("is up to {}: {foreign}", plugin.kind()));
-                return add;
-            }
-            if let Some((folder, why)) = cache_obstacle(node) {
-                // A short result still fits into one block.
-                if why.kind() == io::ErrorKind::StorageFull && check_room(&folder, BLOCK).is_ok() {
-                    add.set_unknown(format!("depends on the last room in {}", folder.display()));
-                    return add;
-                }
-                let msg = format!("the runtime cannot record the result: {}", io_reason(&why));
-                return add.failed(msg, &[FindingKind::Disk]);
-            }
-            let has_ipv6 = addresses.iter().any(|net| net.addr().is_ipv6());
-            if has_ipv6 && lacks_ipv6(node.paths(), "default") {
-                let why = "depends on the main plugin, as IPv6 is switched off";
-                add.set_unknown(why.to_owned());
-                add.addresses = addresses;
-                return add;
-            }
-            (add.succeeds, add.addresses) = (Some(true), addresses);
+            after_allocation(node, inspection, plugin, Prediction { addresses, ..add })
         }
-        Err(failure) => {
-            let CniError { code, msg, details } = failure.to_cni(&node.program);
-            (add.code, add.details) = (Some(code as u8), Some(details));
-            add.remedy = failure.remedy(&node.program, &add.conflist);
-            add = add.failed(msg, explanations(&failure));
-            if let Failure::Refused { refusal, .. } = &failure {
-                add.waits = matches!(refusal, Refusal::Quarantined { .. });
-            } else if let Failure::Store { error, .. } = &failure
-                && needs_root(&error.source)
-            {
-                add.set_unknown(WITHOUT_ROOT.to_owned());
-            }
-        }
-    }
-    match why_unknown(node.paths().name(), inspection, file, plugin) {
-        Some(why) if add.succeeds == Some(true) => add.set_unknown(why),
+        Err(failure) => add.refused(&failure, &node.program),
+    };
+    match why_unknown(inspection, file) {
+        Some(why) if add.succeeds == Some(true) => add.unknown(why),
         // It fails in any case, but maybe before it comes to that.
-        Some(_) => add.code = None,
-        None => {}
+        Some(_) => Prediction { code: None, ..add },
+        None => add,
     }
-    add
 }
 
-/// Why nobody can know whether an ADD succeeds that this plugin lets succeed.
-fn why_unknown(
+/// Why some runtimes do not call this plugin, so that pods start or fail without it.
+fn why_not_called(
     name: &str,
     inspection: &Inspection,
     file: &ConfFile,
     plugin: &Plugin,
 ) -> Option<String> {
-    if let Some(path) = refused_before(&inspection.config, file) {
-        return Some(format!(
-            "is up to the runtime: containerd starts no pod because of {}, CRI-O skips that file",
-            path.display()
-        ));
-    }
     if let Some(first) = inspection.config.used_instead_of(file, name) {
         return Some(format!(
             "is up to the runtime: many use {} alone",
             first.path.display()
         ));
     }
+    let folder = plugin.folder.as_ref()?;
+    Some(format!(
+        "is up to the runtime: only {SINCE_1_3} reads {}",
+        folder.display()
+    ))
+}
+
+/// What becomes of an ADD for which this plugin has allocated addresses. The main plugin configures them, and the runtime records them.
+fn after_allocation(
+    node: &Node,
+    inspection: &Inspection,
+    plugin: &Plugin,
+    add: Prediction,
+) -> Prediction {
+    let defaults = &inspection.config.defaults;
+    if let Some(foreign) = ForeignGateway::find(plugin, defaults, &add.addresses) {
+        if !foreign.is_fatal {
+            return add.unknown(format!("is up to {}: {foreign}", plugin.kind()));
+        }
+        return Prediction {
+            remedy: format!("correct or remove that route in {}", add.conflist),
+            ..add.failed(foreign.to_string(), &[FindingKind::Conflist])
+        };
+    }
+    if let Some((folder, why)) = cache_obstacle(node) {
+        // A short result still fits into one block.
+        if why.kind() == io::ErrorKind::StorageFull && check_room(&folder, BLOCK).is_ok() {
+            return add.unknown(format!("depends on the last room in {}", folder.display()));
+        }
+        let msg = format!("the runtime cannot record the result: {}", io_reason(&why));
+        return add.failed(msg, &[FindingKind::Disk]);
+    }
+    let has_ipv6 = add.addresses.iter().any(|net| net.addr().is_ipv6());
+    if has_ipv6 && lacks_ipv6(node.paths(), "default") {
+        let why = "depends on the main plugin, as IPv6 is switched off";
+        return add.unknown(why.to_owned());
+    }
+    Prediction {
+        succeeds: Some(true),
+        ..add
+    }
+}
+
+/// Why nobody can know whether an ADD succeeds that this plugin lets succeed.
+fn why_unknown(inspection: &Inspection, file: &ConfFile) -> Option<String> {
+    if let Some(path) = refused_before(&inspection.config, file) {
+        return Some(format!(
+            "is up to the runtime: containerd starts no pod because of {}, CRI-O skips that file",
+            path.display()
+        ));
+    }
     let mut read_before = inspection.config.usable().filter(|f| f.path <= file.path);
     if let Some(dispute) = read_before.find_map(ConfFile::dispute) {
         return Some(format!("is up to the runtime: {dispute}"));
-    }
-    if let Some(folder) = &plugin.folder {
-        return Some(format!(
-            "is up to the runtime: only {SINCE_1_3} reads {}",
-            folder.display()
-        ));
     }
     let holder = inspection.lock_holder.as_ref()?;
     let process = &holder.process;

@@ -277,14 +277,14 @@ fn unrouted(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
             link.master.is_none() && id.is_some() && id == netns.id.as_ref()
         };
         let links: Vec<&Link> = host.links.iter().filter(leads_to_pod).collect();
-        let is_route = |route: &KernelRoute| {
-            route.destination.addr() == *address
-                && route.is_to_one_address()
-                && links.iter().any(|link| route.link == Some(link.index))
-        };
         // Of several links, nothing says which is the one of this address.
         let [link] = &*links else {
             return None;
+        };
+        let is_route = |route: &KernelRoute| {
+            route.destination.addr() == *address
+                && route.is_to_one_address()
+                && route.link == Some(link.index)
         };
         if host.kernel_routes.iter().any(is_route) {
             return None;

@@ -37,14 +37,16 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
                 visibility.not_mounted = hidden.map(|file| file.display().to_string());
                 // What this container does not see is no fault of the source.
                 if hidden.is_some() {
-                    return pools(node, inspection);
+                    Vec::new()
+                } else {
+                    let unreached = Unreached {
+                        host: &inspection.host,
+                        is_root: visibility.is_root,
+                    };
+                    let effect =
+                        effect_on_pods(inspection.state.ipam(), inspection.config.conf.ipv6);
+                    vec![unreached.finding(source, error, effect)]
                 }
-                let unreached = Unreached {
-                    host: &inspection.host,
-                    is_root: visibility.is_root,
-                };
-                let effect = effect_on_pods(inspection.state.ipam(), inspection.config.conf.ipv6);
-                vec![unreached.finding(source, error, effect)]
             }
         },
     };

@@ -187,6 +187,12 @@ broken_nodes! {
         add: Add::Unknown,
         by_hand: "rm /etc/cni/net.d/05-x.conf",
     }
+    another_conflist_comes_first_and_the_address_space_is_unknown {
+        broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; sed -i 's/\"type\": \"azure-vnet-ipam\"/\"addressSpace\": \"global\", &/' /etc/cni/net.d/10-bridge.conflist",
+        findings: &["conflist"],
+        add: Add::Unknown,
+        by_hand: "rm /etc/cni/net.d/05-x.conf; sed -i 's/\"addressSpace\": \"global\", //' /etc/cni/net.d/10-bridge.conflist",
+    }
     it_is_healthy_and_checked_in_the_network_of_a_container {
         broken_by: "ln -sfn real/$PPID /proc/1; says() { grep -B 9 '^Not checked: the network of the node ' | grep 'could be checked; whether new pods get addresses cannot be seen'; }; \
             export COLUMNS=999; unshare -n $OURS check | says && ip netns exec web-1 $OURS check | says && \
@@ -285,7 +291,7 @@ broken_nodes! {
     }
     another_plugin_that_speaks_no_cni_of_the_network_stands_in_the_place_of_this_one {
         broken_by: "sed 's/,\"1.1.0\"//' /run/broken-node/bridge >/run/older; chmod 755 /run/older; cp --remove-destination /run/older /opt/cni/bin/azure-vnet-ipam",
-        findings: &["executable"],
+        findings: &["executable", "executable"],
         add: Add::Fails,
     }
     plugin_is_damaged {

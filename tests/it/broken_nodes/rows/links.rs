@@ -82,15 +82,19 @@ broken_nodes! {
         by_hand: "ip link del tun0",
     }
     a_vpn_takes_all_packets_to_other_networks {
-        broken_by: "ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 0.0.0.0/1 via 10.8.0.1; ip route add 128.0.0.0/1 via 10.8.0.1",
+        broken_by: "ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 0.0.0.0/1 via 10.8.0.1; ip route add 128.0.0.0/1 via 10.8.0.1; $OURS check | grep 'Nothing is wrong' || exit 1; ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["interface"],
         by_hand: "ip link del tun0",
     }
     the_default_route_of_another_interface_wins {
         screen: true,
-        broken_by: "ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip link add eth1 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.230.0.1 metric 300; $OURS check | grep 'Nothing is wrong' || exit 1; ip route add default via 10.230.0.1 metric 100",
+        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip link add eth1 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.230.0.1 metric 300; $OURS check | grep 'Nothing is wrong' || exit 1; ip route add default via 10.230.0.1 metric 100",
         findings: &["interface"],
         by_hand: "ip route del default via 10.230.0.1 metric 100",
+    }
+    two_interfaces_have_addresses_for_pods {
+        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
+            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/><IPAddress Address=\"10.230.0.5\" IsPrimary=\"false\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml",
     }
     the_rule_for_the_main_table_is_missing {
         broken_by: "ip rule del pref 32766; $OURS check | grep 'lookup main priority 32766'",
@@ -130,11 +134,16 @@ broken_nodes! {
         findings: &["interface"],
         by_hand: "ip link del br0; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
     }
+    a_vpn_has_its_only_address_in_the_subnet {
+        broken_by: "ip link add wg0 up type bridge; ip addr add 10.224.200.1/16 dev wg0; ip route add 10.9.0.0/16 dev wg0; COLUMNS=999 $OURS check | grep 'other addresses or routes would go with it'",
+        findings: &["interface"],
+        by_hand: "ip link del wg0",
+    }
     routes_discard_packets_to_a_part_of_the_subnet {
         screen: true,
         broken_by: "ip route add blackhole 10.224.0.4/30 proto 80; ip route add unreachable 10.224.0.8/29",
         findings: &["interface", "interface"],
-        by_hand: "ip route get 10.224.0.6",
+        by_hand: "ip route del blackhole 10.224.0.4/30; ip route del unreachable 10.224.0.8/29",
     }
     bridge_has_the_gateway {
         screen: true,
