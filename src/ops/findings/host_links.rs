@@ -512,6 +512,8 @@ fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
         route.kind != RouteKind::Local
             && route.table == KernelRoute::MAIN_TABLE
             && !route.is_to_one_address()
+            // Where a route by several links leads is not known.
+            && (route.kind != RouteKind::Unicast || route.link.is_some())
             && host.is_preferred(route)
     };
     let mut found = Vec::new();
@@ -556,7 +558,7 @@ fn diverted_default_route(paths: &Paths, inspection: &Inspection) -> Option<Find
     let first = own.first()?;
     let leads_elsewhere = |route: &&KernelRoute| {
         let is_own = own.iter().any(|link| leads_by(route, link));
-        // Of a route by several links, none is known.
+        // Where a route by several links leads is not known.
         route.kind == RouteKind::Unicast && route.link.is_some() && !is_own
     };
     let routes = host.most_general_routes().into_iter();
