@@ -517,8 +517,12 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
     };
     let mut plugins: Vec<_> = plugins.into_iter().map(plugin).collect::<Result<_, _>>()?;
     // Each delegate is a configuration of its own.
-    let delegates = plugins.iter().flat_map(|p| p.netconf.get("delegates"));
-    let delegates = delegates.flat_map(Tree::items).cloned().map(conf_file);
+    let delegates = plugins
+        .iter()
+        .flat_map(|plugin| plugin.netconf.get("delegates"))
+        .flat_map(Tree::items)
+        .cloned()
+        .map(conf_file);
     for file in delegates.collect::<Result<Vec<_>, _>>()? {
         plugins.extend(file.plugins);
     }

@@ -471,8 +471,8 @@ fn subnets(inspection: &Inspection) -> BTreeMap<IpNet, PoolSubnet<'_>> {
         ))
     });
     let matched = inspection.matched().into_iter();
-    let listed = matched.flat_map(|matched| &matched.inventory.pools);
-    let listed = listed.map(|pool| {
+    let listed_pools = matched.flat_map(|matched| &matched.inventory.pools);
+    let listed = listed_pools.map(|pool| {
         let has_addresses = !pool.addresses.is_empty();
         (
             pool.subnet,

@@ -125,10 +125,11 @@ pub fn predict(
         if !is_hidden {
             return add;
         }
-        // They are not those of the node.
-        let addresses = Vec::new();
-        let add = Prediction { addresses, ..add };
-        add.unknown(IN_CONTAINER.to_owned())
+        // Addresses of this container would not be those of the node.
+        Prediction {
+            addresses: Vec::new(),
+            ..add.unknown(IN_CONTAINER.to_owned())
+        }
     };
     let adds: Vec<_> = config.ours(paths.name()).map(predict).collect();
     match (&*adds, config.unusable().next()) {
@@ -286,8 +287,8 @@ fn try_add(
     trial: &Trial<'_>,
     plugin: &Plugin,
 ) -> Result<Vec<IpNet>, Failure> {
-    let plugin = plugin.as_called(node.paths());
-    let call: Call = plugin.parse_call(&inspection.config.defaults)?;
+    let called = plugin.as_called(node.paths());
+    let call: Call = called.parse_call(&inspection.config.defaults)?;
     let holder = inspection.lock_holder.as_ref();
     if let Some(holder) = holder.filter(|holder| holder.is_stuck()) {
         return Err(Failure::Lock(LockError::Busy {
