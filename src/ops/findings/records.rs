@@ -494,8 +494,7 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
     const HELD: &str = "held, but the host has it too: packets to the pod end there";
     const FREE: &str = "free, but not allocated: the host itself has it";
     const LOOPBACK: &str = "free, but not allocated: it is on the loopback link of the host";
-    const NEEDED: &str =
-        "free, but not allocated: the host itself has it, and cannot lose it while it runs";
+    const NEEDED: &str = "free, but not allocated: the host itself has it, and may lose other addresses or routes with it";
     let (severity, cause) = if is_held {
         (Severity::Error, HELD)
     } else {
