@@ -252,11 +252,7 @@ pub fn routes(paths: &Paths) -> io::Result<Vec<KernelRoute>> {
 /// # Errors
 /// The kernel does not answer, or a route or rule of type `prohibit` applies.
 pub fn matching_route(address: IpAddr) -> io::Result<Option<KernelRoute>> {
-    /// Requests the number of the table, which is that of the main table without it.
-    const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
-    /// Requests the matching entry of the table instead of the resolved route.
-    const RTM_F_FIB_MATCH: u32 = 0x2000;
-    let answer = ask_route(address, RTM_F_FIB_MATCH | RTM_F_LOOKUP_TABLE)?;
+    let answer = ask_route(address, MATCHING_ENTRY, None)?;
     Ok(answer.and_then(|message| KernelRoute::parse(&message)))
 }
 
@@ -288,18 +284,59 @@ pub fn host_has(paths: &Paths, address: IpAddr) -> io::Result<bool> {
     Ok(route.is_some_and(|route| route.is_to_one_address()))
 }
 
-/// Asks for the route to an address from the network namespace of the caller; `None` if it has
-/// none.
-fn ask_route(address: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
-    let (family, bytes) = match address {
-        IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
-    };
+/// Returns the route by which the kernel forwards a packet that comes from an address by a link; `None` if it discards the packet. Sends
+/// nothing.
+///
+/// # Errors
+/// The kernel does not answer, or takes the address for a forged one.
+pub fn forwarding_route(from: IpAddr, link: u32, to: IpAddr) -> io::Result<Option<KernelRoute>> {
+    match ask_route(to, MATCHING_ENTRY, Some((from, link))) {
+        Ok(answer) => Ok(answer.and_then(|message| KernelRoute::parse(&message))),
+        // A route or rule of type `prohibit` applies.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Returns an address of the same family as `like` in another network. It is reserved for documentation, so no host has it.
+pub fn outside(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
+        IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1]),
+    }
+}
+
+/// Requests the entry of the table (RTM_F_FIB_MATCH) and the number of the table (RTM_F_LOOKUP_TABLE) instead of the resolved route.
+const MATCHING_ENTRY: u32 = 0x2000 | 0x1000;
+
+/// Asks for the route to an address from the network namespace of the caller, or for a packet that comes from an address by a link; `None`
+/// if it has none.
+fn ask_route(
+    to: IpAddr,
+    flags: u32,
+    incoming: Option<(IpAddr, u32)>,
+) -> io::Result<Option<Vec<u8>>> {
+    const RTA_SRC: u16 = 2;
+    const RTA_IIF: u16 = 3;
+    let (family, bytes) = address_bytes(to);
     let bits = u8::try_from(bytes.len() * 8).unwrap_or(u8::MAX);
-    let mut request = vec![family, bits, 0, 0, 0, 0, 0, 0];
+    let from_bits = if incoming.is_some() { bits } else { 0 };
+    let mut request = vec![family, bits, from_bits, 0, 0, 0, 0, 0];
     request.extend(flags.to_ne_bytes());
     request.extend(attribute(RTA_DST, &bytes));
+    if let Some((from, link)) = incoming {
+        request.extend(attribute(RTA_SRC, &address_bytes(from).1));
+        request.extend(attribute(RTA_IIF, &link.to_ne_bytes()));
+    }
     Netlink::open()?.ask(netlink::GET_ROUTE, &request)
+}
+
+/// The kernel's number for the family of an address, and the address.
+fn address_bytes(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
+    }
 }
 
 /// The route that the kernel would use to an address.
@@ -319,12 +356,7 @@ impl Route {
     pub fn to_the_outside(like: IpAddr) -> io::Result<Option<Route>> {
         const RTA_GATEWAY: u16 = 5;
         const RTA_PREFSRC: u16 = 7;
-        // These addresses are reserved for documentation, so no host has them.
-        let outside = match like {
-            IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
-            IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1]),
-        };
-        let Some(message) = ask_route(outside, 0)? else {
+        let Some(message) = ask_route(outside(like), 0, None)? else {
             return Ok(None);
         };
         let mut route = Route {

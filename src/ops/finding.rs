@@ -109,6 +109,8 @@ kinds! {
     Unlisted: "unlisted", "address not listed any more", "addresses not listed any more";
     /// The network namespace of a holder does not have the address.
     Unconfigured: "unconfigured", "address not configured", "addresses not configured";
+    /// Packets of a pod do not get there, or do not leave as they should: the host discards them or routes them elsewhere.
+    Unrouted: "unrouted", "address not routed", "addresses not routed";
     /// A sandbox that the runtime has replaced and kept.
     Replaced: "replaced", "replaced sandbox", "replaced sandboxes";
     /// An address is held, but there is no evidence of its holder.

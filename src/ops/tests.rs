@@ -13,6 +13,7 @@ use super::events::print_events;
 use super::finding::{Finding, FindingKind};
 use super::findings::check::CheckReport;
 use super::findings::host_network::{HostEntry, HostNetwork, HostRoute};
+use super::findings::pod_routes::RoutesOfPods;
 use super::findings::prediction::Prediction;
 use super::findings::records::{self, NodeView};
 use super::node::Now;
@@ -310,6 +311,7 @@ pub fn find(
     let view = NodeView {
         evidence,
         host,
+        routes_of_pods: &RoutesOfPods::new(),
         withheld: &withheld.keys().copied().collect(),
         last_holders: withheld,
         networks: &BTreeMap::from(["azure".to_owned()].map(|name| (name, String::new()))),

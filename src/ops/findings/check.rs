@@ -384,6 +384,7 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
     let view = records::NodeView {
         evidence: &inspection.evidence,
         host: &inspection.host,
+        routes_of_pods: &inspection.routes_of_pods,
         withheld: &node.taken(inspection.state.ipam()).withheld,
         last_holders: &inspection.last_holders,
         networks: &networks.collect(),

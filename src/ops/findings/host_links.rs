@@ -652,7 +652,7 @@ pub fn connecting_addresses<'a>(
 /// The findings for such addresses.
 fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     const IN_USE: &str = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods one after another, which ends their connections; the address can be removed when no pod is left on the link";
-    const LEFT_OVER: &str = "usually the main plugin was bridge, with isGateway; no pod is left on the link, so remove the address:";
+    const LEFT_OVER: &str = "usually the main plugin was bridge, with isGateway; nothing is left on the link: find out what configured the address, such as Docker, and remove it:";
     const NEEDED: &str = "find out what configured it; other addresses or routes would go with it, so give the link another address before you remove it";
     let host = &inspection.host;
     let finding = |(entry, cause): (&HostEntry, &'static str)| {

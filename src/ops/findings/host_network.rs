@@ -57,6 +57,25 @@ pub struct HostRoute {
     pub is_used: bool,
 }
 
+/// What the kernel does with packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// They take this route, which may discard them.
+    Route(KernelRoute),
+    /// A rule discards them, or no route matches.
+    Discarded,
+}
+
+impl Way {
+    /// The route that they take.
+    pub fn route(self) -> Option<KernelRoute> {
+        match self {
+            Way::Route(route) => Some(route),
+            Way::Discarded => None,
+        }
+    }
+}
+
 /// A file of the node that configures links.
 #[derive(Debug)]
 pub struct NetworkFile {
@@ -124,7 +143,7 @@ impl HostNetwork {
         let to_wire_server = if entries.is_empty() {
             None
         } else {
-            route_to(WIRE_SERVER, &kernel_routes)
+            way_to(WIRE_SERVER, &kernel_routes).and_then(Way::route)
         };
         HostNetwork {
             needed: outside
@@ -178,6 +197,11 @@ impl HostNetwork {
     /// A route in the words of ip-route(8), as its commands take it.
     pub fn describe_route(&self, route: &KernelRoute) -> String {
         describe_route(route, &self.links)
+    }
+
+    /// What the kernel does with packets of this host to an address; `None` if it does not answer. Sends nothing.
+    pub fn way_to(&self, address: IpAddr) -> Option<Way> {
+        way_to(address, &self.kernel_routes)
     }
 
     /// The default routes of IPv4 in all tables.
@@ -388,12 +412,13 @@ impl HostNetwork {
 /// The address of the wire server on every node.
 pub const WIRE_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16));
 
-/// The route that the kernel uses to an address, also if that discards the packets.
-fn route_to(address: IpAddr, all: &[KernelRoute]) -> Option<KernelRoute> {
-    match discarding_kind(address) {
+/// What the kernel does with packets to an address; `None` if it does not answer.
+fn way_to(address: IpAddr, all: &[KernelRoute]) -> Option<Way> {
+    let route = match discarding_kind(address) {
         Some(kind) => find_discarding(address, kind, all).cloned(),
         None => matching_route(address).ok()?,
-    }
+    };
+    Some(route.map_or(Way::Discarded, Way::Route))
 }
 
 /// The route of this type that discards packets to an address. In its table no route is more specific.

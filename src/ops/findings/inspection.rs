@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::executables::Executables;
 use super::host_network::HostNetwork;
+use super::pod_routes::{RoutesOfPods, read_routes_of_pods};
 use crate::cni::{CallError, NAME, Verb};
 use crate::failure::message_with_remedy;
 use crate::host::{boot_now, read_text};
@@ -36,6 +37,8 @@ pub struct Inspection {
     pub is_in_other_network: bool,
     /// The addresses of the host itself.
     pub host: HostNetwork,
+    /// How the host routes the packets of pods.
+    pub routes_of_pods: RoutesOfPods,
     /// Who released each address last, as far as the list of operations goes back.
     pub last_holders: BTreeMap<IpAddr, Holder>,
     /// The executables that the runtime calls.
@@ -78,11 +81,13 @@ impl Inspection {
             }
         });
         let (state, evidence) = StateView::load_with_evidence(node);
+        let host = HostNetwork::read(node.paths(), state.ipam());
         Inspection {
             held_before: before,
             last_holders: read_last_holders(node),
             is_in_other_network: node.is_in_other_network(state.ipam(), &evidence.kernel),
-            host: HostNetwork::read(node.paths(), state.ipam()),
+            routes_of_pods: read_routes_of_pods(node.paths(), &evidence.kernel, &host),
+            host,
             state,
             source,
             evidence,

@@ -7,6 +7,7 @@ mod host_links;
 pub mod host_network;
 pub mod inspection;
 mod kubelet;
+pub mod pod_routes;
 pub mod prediction;
 pub mod records;
 mod source;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::host_network::{Configurer, HostEntry, HostNetwork};
-use crate::host::{KernelRoute, Link};
+use super::pod_routes::{self, PodPlace, RoutesOfPods};
 use crate::ipam::{
-    AGAIN, Evidence, EvidenceIndex, Free, Held, Holder, Ipam, Place, Pool, Record, Verdict,
+    AGAIN, Evidence, EvidenceIndex, Free, GRACE, Held, Holder, Ipam, Place, Pool, Record, Verdict,
 };
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::held::{
@@ -28,6 +28,8 @@ pub struct NodeView<'a> {
     pub evidence: &'a Evidence,
     /// The addresses of the host itself.
     pub host: &'a HostNetwork,
+    /// How the host routes the packets of pods.
+    pub routes_of_pods: &'a RoutesOfPods,
     /// The free addresses that the network namespaces of their last holders still have.
     pub withheld: &'a BTreeSet<IpAddr>,
     /// Who released each address last, as far as the list of operations goes back.
@@ -57,6 +59,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     let mut holders = Holders::new();
     let listed = ipam.listed_addresses();
     let mut replaced: BTreeMap<&str, Vec<Finding>> = BTreeMap::new();
+    let mut newest: BTreeMap<&str, Duration> = BTreeMap::new();
     for (_, pool, record, held) in held_records(ipam) {
         let address = record.address();
         let holder = HeldAddress::new(pool, address, held, now);
@@ -77,6 +80,12 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         if !listed.contains(&address) {
             found.push(unlisted(&holder));
         }
+        if let Some(pod) = &held.holder.pod {
+            let (age, least) = (now.since(held.since), newest.entry(pod));
+            least
+                .and_modify(|least| *least = age.min(*least))
+                .or_insert(age);
+        }
         if let Some(pod) = &held.holder.pod
             && judgement.verdict == Verdict::Alive
             && index.is_replaced(&held.holder)
@@ -87,19 +96,21 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         holders.entry(address).or_default().push(holder);
     }
     // The sandbox before the newest may be on its way out. Each can have an address of both families.
-    let has_several = |found: &Vec<Finding>| {
+    let are_kept = |pod: &str, found: &[Finding]| {
         let holders = found.iter().filter_map(|finding| finding.holder.as_ref());
         let sandboxes: BTreeSet<&str> = holders.map(|held| held.holder.container_id()).collect();
-        sandboxes.len() > 1
+        sandboxes.len() > 1 || newest.get(pod).is_some_and(|age| *age >= GRACE)
     };
-    let retried = replaced.into_values().filter(has_several);
-    found.extend(retried.flatten());
+    let kept = replaced
+        .into_iter()
+        .filter(|(pod, found)| are_kept(pod, found));
+    found.extend(kept.flat_map(|(_, found)| found));
     let twice = duplicates(&holders, ipam, evidence);
     let mut misplaced = misplaced(&holders, view);
     misplaced.retain(|finding| twice.iter().all(|other| other.subject != finding.subject));
     found.extend(twice.into_iter().chain(misplaced));
-    found.extend(unconfigured(&holders, view));
-    found.extend(unrouted(&holders, view));
+    found.extend(unconfigured(&holders, &index, view));
+    found.extend(unrouted(&holders, ipam, view));
     // The evidence may still show what was released meanwhile.
     let is_taken = |address| before.contains(&address) || holders.contains_key(&address);
     let known: BTreeSet<_> = ipam.records().map(Record::address).collect();
@@ -237,12 +248,13 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
 const CONFIGURED_AFTER: u64 = 60;
 
 /// Held addresses that no network namespace has, although that of their holder exists.
-fn unconfigured(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
+fn unconfigured(holders: &Holders, index: &EvidenceIndex<'_>, view: &NodeView<'_>) -> Vec<Finding> {
     let kernel = &view.evidence.kernel;
     let finding = |(address, all): (&IpAddr, &Vec<HeldAddress>)| {
         let held = all.first()?;
         let netns = held.holder.netns.as_ref()?;
         let is_lacking = held.age_seconds >= CONFIGURED_AFTER
+            && !index.is_replaced(&held.holder)
             && kernel.places(*address).next().is_none()
             && lacks(kernel, netns, *address);
         let cause = "held, but the network namespace of the pod does not have it";
@@ -258,51 +270,29 @@ fn unconfigured(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
     holders.iter().filter_map(finding).collect()
 }
 
-/// Held addresses to which the host has no route by the link of the pod. The plugin ptp sets one for each pod.
-fn unrouted(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
-    const PTP: &str = "ptp";
-    let (kernel, host) = (&view.evidence.kernel, view.host);
+/// Held addresses whose packets the host does not route as it should.
+fn unrouted(holders: &Holders, ipam: &Ipam, view: &NodeView<'_>) -> Vec<Finding> {
+    let if_name = |address: IpAddr| {
+        let mut pools = ipam.pools().map(|(_, _, pool)| pool);
+        let pool = pools.find(|pool| pool.records.iter().any(|r| r.address() == address));
+        pool.map(|pool| &*pool.if_name)
+    };
     let finding = |(address, all): (&IpAddr, &Vec<HeldAddress>)| {
         let held = all.first()?;
-        let netns = held.holder.netns.as_ref()?;
-        let is_configured = kernel.addresses_in(netns)?.contains(address);
-        let network = held.holder.attachment.network.as_str();
-        let is_of_ptp = view.networks.get(network).is_some_and(|kind| kind == PTP);
-        if !is_of_ptp || !is_configured || held.age_seconds < CONFIGURED_AFTER {
+        let id = held.holder.netns.as_ref()?.id?;
+        let routes = view.routes_of_pods.get(&(id, *address))?;
+        if held.age_seconds < CONFIGURED_AFTER {
             return None;
         }
-        // A port of a bridge is not a link of ptp: the main plugin of the pod was another one.
-        let leads_to_pod = |link: &&Link| {
-            let id = link.peer_namespace.and_then(|n| kernel.numbers.get(&n));
-            link.master.is_none() && id.is_some() && id == netns.id.as_ref()
+        let pod = PodPlace {
+            address: *address,
+            plugin: view.networks.get(&*held.holder.attachment.network)?,
+            if_name: if_name(*address)?,
+            host: view.host,
         };
-        let links: Vec<&Link> = host.links.iter().filter(leads_to_pod).collect();
-        // Of several links, nothing says which is the one of this address.
-        let [link] = &*links else {
-            return None;
-        };
-        let is_route = |route: &KernelRoute| {
-            route.destination.addr() == *address
-                && route.is_to_one_address()
-                && route.link == Some(link.index)
-        };
-        if host.kernel_routes.iter().any(is_route) {
-            return None;
-        }
-        let cause = "held, but the host has no route to the pod, which the plugin ptp sets";
-        let remedy = "find out what removed it, such as a restart of systemd-networkd without `ManageForeignRoutes=no`; set it again:";
-        let name = &link.name;
-        let mut commands = Vec::new();
-        if !link.is_up {
-            commands.push(format!("sudo ip link set dev {name} up"));
-        }
-        commands.push(format!("sudo ip route replace {address} dev {name}"));
-        let finding = Finding::warning(FindingKind::Unconfigured, &cause, &remedy).about(address);
-        Some(Finding {
-            cause,
-            holder: Some(held.clone()),
-            ..finding.with_commands(commands)
-        })
+        let finding = pod_routes::examine(pod, routes)?;
+        let holder = Some(held.clone());
+        Some(Finding { holder, ..finding })
     };
     holders.iter().filter_map(finding).collect()
 }

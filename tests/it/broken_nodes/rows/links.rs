@@ -2,6 +2,24 @@
 
 use super::broken_nodes;
 
+/// Replaces the main plugin by ptp. The pods stay those of a bridge.
+macro_rules! under_ptp {
+    () => {
+        "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist"
+    };
+}
+
+/// Replaces the main plugin by ptp, and connects the pods as it does.
+macro_rules! pods_of_ptp {
+    () => {
+        concat!(
+            under_ptp!(),
+            "; echo 1 >/proc/sys/net/ipv4/ip_forward; link() { echo v-$(printf $1 | sha256sum | cut -c 1-8); }; \
+             n=5; for pod in web-1 web-2 web-3; do ip link set $(link $pod) nomaster; ip route add 10.224.0.$n dev $(link $pod); n=$((n+1)); done"
+        )
+    };
+}
+
 broken_nodes! {
     the_interface_is_switched_off {
         broken_by: "ip link set dev eth0 down",
@@ -62,13 +80,45 @@ broken_nodes! {
     }
     the_host_routes_of_pods_are_gone {
         screen: true,
-        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist; link() { echo v-$(printf $1 | sha256sum | cut -c 1-8); }; for pod in web-1 web-2 web-3; do ip link set $(link $pod) nomaster; done; ip route add 10.224.0.5 dev $(link web-1); ip route add 10.224.0.6 dev eth0; ip link set $(link web-3) down",
+        broken_by: concat!(pods_of_ptp!(), "; ip route del 10.224.0.6; ip link set $(link web-3) down"),
         later: 120,
-        findings: &["unconfigured"],
+        findings: &["unrouted"],
         by_hand: "ip route get 10.224.0.6 | grep -w dev.v-612f7a0e; ip route get 10.224.0.7 | grep -w dev.v-9f11eb4e",
     }
+    routes_of_pods_lead_elsewhere {
+        screen: true,
+        broken_by: concat!(pods_of_ptp!(), "; ip route replace 10.224.0.5 dev eth0; ip route replace 10.224.0.6 dev $(link web-1)"),
+        later: 120,
+        findings: &["unrouted"],
+        by_hand: "ip route get 10.224.0.5 | grep -w dev.v-c4719afa; ip route get 10.224.0.6 | grep -w dev.v-612f7a0e",
+    }
+    a_route_leads_to_another_pod_of_the_bridge {
+        broken_by: "ip route add 10.224.0.6 dev v-$(printf web-1 | sha256sum | cut -c 1-8)",
+        later: 120,
+        findings: &["unrouted"],
+    }
+    a_rule_leads_packets_for_pods_to_a_vpn {
+        screen: true,
+        broken_by: "ip link add wg0 up type bridge; ip route add 10.224.0.0/16 dev wg0 table 51820; ip rule add to 10.224.0.0/16 lookup 51820",
+        later: 120,
+        findings: &["unrouted"],
+        by_hand: "ip rule del to 10.224.0.0/16 lookup 51820",
+    }
+    rules_discard_and_divert_packets_of_pods {
+        screen: true,
+        broken_by: concat!(pods_of_ptp!(), "; ip rule add from 10.224.0.5 unreachable; ip rule add to 10.224.0.6 prohibit; ip link add wg0 up type bridge; ip route add default dev wg0 table 51820; ip rule add from 10.224.0.7 lookup 51820"),
+        later: 120,
+        findings: &["unrouted", "unrouted", "unrouted"],
+        by_hand: "ip rule del from 10.224.0.5 unreachable; ip rule del to 10.224.0.6 prohibit; ip rule del from 10.224.0.7 lookup 51820",
+    }
+    the_host_does_not_forward_packets_of_pods {
+        screen: true,
+        broken_by: concat!(pods_of_ptp!(), "; echo 0 >/proc/sys/net/ipv4/ip_forward"),
+        later: 120,
+        findings: &["unrouted"],
+    }
     pods_of_a_bridge_need_no_routes_after_a_change_to_ptp {
-        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist",
+        broken_by: under_ptp!(),
         later: 120,
     }
     a_vpn_takes_an_address_that_a_pod_and_the_host_have {
@@ -82,19 +132,19 @@ broken_nodes! {
         by_hand: "ip link del tun0",
     }
     a_vpn_takes_all_packets_to_other_networks {
-        broken_by: "ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 0.0.0.0/1 via 10.8.0.1; ip route add 128.0.0.0/1 via 10.8.0.1; $OURS check | grep 'Nothing is wrong' || exit 1; ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist",
+        broken_by: concat!("ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 0.0.0.0/1 via 10.8.0.1; ip route add 128.0.0.0/1 via 10.8.0.1; $OURS check | grep 'Nothing is wrong' || exit 1; ", under_ptp!()),
         findings: &["interface"],
         by_hand: "ip link del tun0",
     }
     the_default_route_of_another_interface_wins {
         screen: true,
-        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip link add eth1 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.230.0.1 metric 300; $OURS check | grep 'Nothing is wrong' || exit 1; ip route add default via 10.230.0.1 metric 100",
+        broken_by: concat!(under_ptp!(), "; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip link add eth1 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.230.0.1 metric 300; $OURS check | grep 'Nothing is wrong' || exit 1; ip route add default via 10.230.0.1 metric 100"),
         findings: &["interface"],
         by_hand: "ip route del default via 10.230.0.1 metric 100",
     }
     two_interfaces_have_addresses_for_pods {
-        broken_by: "ln -s /run/broken-node/bridge /opt/cni/bin/ptp; sed -i 's/\"type\": \"bridge\"/\"type\": \"ptp\"/' /etc/cni/net.d/10-bridge.conflist; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
-            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/><IPAddress Address=\"10.230.0.5\" IsPrimary=\"false\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml",
+        broken_by: concat!(under_ptp!(), "; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
+            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/><IPAddress Address=\"10.230.0.5\" IsPrimary=\"false\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml"),
     }
     the_rule_for_the_main_table_is_missing {
         broken_by: "ip rule del pref 32766; $OURS check | grep 'lookup main priority 32766'",

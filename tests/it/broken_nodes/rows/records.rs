@@ -63,6 +63,12 @@ broken_nodes! {
         findings: &["replaced"],
         by_hand: "for n in 1 2 3; do ! ip netns list | grep -w bad-$n || exit; done",
     }
+    the_runtime_keeps_a_sandbox_of_a_pod_that_runs_again {
+        broken_by: "retry() { ip netns add bad-$1; CNI_COMMAND=ADD CNI_CONTAINERID=$(printf bad-$1 | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/bad-$1 CNI_IFNAME=eth0 CNI_ARGS='K8S_POD_NAMESPACE=default;K8S_POD_NAME=bad' azure-vnet-ipam <<<\"$(netconf)\"; }; retry 1; retry 2; wire_up bad-2 10.224.0.9/16; later 800 $OURS check | grep 'Nothing is wrong'",
+        later: 1000,
+        findings: &["replaced"],
+        by_hand: "ip netns list | grep -w bad-2 && ! ip netns list | grep -w bad-1",
+    }
     retries_of_a_pod_hold_every_address {
         broken_by: "for n in {1..25}; do ip netns add bad-$n; CNI_COMMAND=ADD CNI_CONTAINERID=$(printf bad-$n | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/bad-$n CNI_IFNAME=eth0 CNI_ARGS='K8S_POD_NAMESPACE=default;K8S_POD_NAME=bad' azure-vnet-ipam <<<\"$(netconf)\"; ip netns del bad-$n; done",
         findings: &["pool", "leak"],
