@@ -85,10 +85,20 @@ fn conflists(
     for (path, why) in config.unusable() {
         let shown = path.display().to_string();
         if !visibility.hides(&shown, why) {
+            // Where another one is valid, runtimes use that.
+            let mut others = config.usable().filter(|_| ours.is_empty());
+            let before = others.find(|other| &*other.path < path);
             let is_first = ours.first().is_none_or(|(file, _)| path < &*file.path);
             let file = config.files.iter().find(|file| file.path == path);
             let is_ours = file.is_some_and(|file| file.plugins.iter().any(|p| p.uses_ipam(name)));
-            found.push(refused(why, file, is_first, is_ours).about(shown));
+            let mut finding = refused(why, file, is_first, is_ours).about(shown);
+            if let Some(other) = before {
+                finding.text.push_str(&format!(
+                    "; {} comes first by name: many runtimes use that alone",
+                    other.path.display()
+                ));
+            }
+            found.push(finding);
         }
     }
     // One that cannot be read may be the one that names this plugin.

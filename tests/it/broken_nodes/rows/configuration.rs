@@ -187,6 +187,12 @@ broken_nodes! {
         add: Add::Unknown,
         by_hand: "rm /etc/cni/net.d/05-x.conf",
     }
+    another_conflist_comes_first_and_the_own_one_is_broken {
+        broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; cp /etc/cni/net.d/10-bridge.conflist /run/right; echo '{' >/etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep '/etc/cni/net.d/05-x.conf comes first by name'",
+        findings: &["conflist"],
+        add: Add::Fails,
+        by_hand: "rm /etc/cni/net.d/05-x.conf; cp /run/right /etc/cni/net.d/10-bridge.conflist",
+    }
     another_conflist_comes_first_and_the_address_space_is_unknown {
         broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; sed -i 's/\"type\": \"azure-vnet-ipam\"/\"addressSpace\": \"global\", &/' /etc/cni/net.d/10-bridge.conflist",
         findings: &["conflist"],
