@@ -81,17 +81,13 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
             found.push(unlisted(&holder));
         }
         if let Some(pod) = &held.holder.pod {
-            let (age, least) = (now.since(held.since), newest.entry(pod));
-            least
-                .and_modify(|least| *least = age.min(*least))
-                .or_insert(age);
-        }
-        if let Some(pod) = &held.holder.pod
-            && judgement.verdict == Verdict::Alive
-            && index.is_replaced(&held.holder)
-        {
-            let findings = replaced.entry(pod).or_default();
-            findings.push(replaced_sandbox(&holder, evidence));
+            let age = now.since(held.since);
+            let least = newest.entry(pod).or_insert(age);
+            *least = age.min(*least);
+            if judgement.verdict == Verdict::Alive && index.is_replaced(&held.holder) {
+                let findings = replaced.entry(pod).or_default();
+                findings.push(replaced_sandbox(&holder, evidence));
+            }
         }
         holders.entry(address).or_default().push(holder);
     }
