@@ -12,17 +12,21 @@ const BEHAVIOR: &str = ".github/BEHAVIOR.md";
 const DIFFERENCES: &str = "testdata/recorded/differences.md";
 const RECIPES: &str = ".github/CONTRIBUTING.md";
 const TESTS: &str = "tests/README.md";
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 15] = [
     "README.md",
+    ".github/CHANGELOG.md",
+    ".github/ERRORS.md",
     ".github/REFERENCE.md",
     ".github/RUNBOOK.md",
     ".github/SECURITY.md",
+    "conflist-examples/README.md",
     "conflist-examples/kubernetes/README.md",
     DIFFERENCES,
     RECIPES,
     BEHAVIOR,
     CONTRIBUTORS,
     TESTS,
+    "tests/kubelet/README.md",
     CONTRACT,
 ];
 

@@ -43,8 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         cases: std::env::var("PROPTEST_CASES").map_or(3000, |n| n.parse().unwrap()),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct("testdata/histories.txt"))),
-        // A fixed seed, so that results can be reproduced. With PROPTEST_CASES the histories are different in each
-        // run.
+        // A fixed seed, so that results can be reproduced. With PROPTEST_CASES, PROPTEST_RNG_SEED is the seed.
         rng_seed: match std::env::var_os("PROPTEST_CASES") {
             None => RngSeed::Fixed(1),
             Some(_) => ProptestConfig::default().rng_seed,

@@ -31,6 +31,8 @@ pub enum Reply {
     Gated(Gate, Box<Reply>),
     /// Writes the first part, waits, writes the second part.
     InTwo(Vec<u8>, Duration, Vec<u8>),
+    /// Redirects to this URL, which answers 200 with the body.
+    Redirect(String, Vec<u8>),
     /// Accepts and never answers.
     Silent,
 }
@@ -176,12 +178,13 @@ fn serve(mut stream: TcpStream, reply: &Mutex<Reply>, requests: &Mutex<Vec<Strin
     let Some(head) = request_head(&mut stream) else {
         return;
     };
+    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
     requests.lock().unwrap().push(head);
     let reply = reply.lock().unwrap().clone();
-    answer(&mut stream, reply);
+    answer(&mut stream, reply, &path);
 }
 
-fn answer(stream: &mut TcpStream, reply: Reply) {
+fn answer(stream: &mut TcpStream, reply: Reply, path: &str) {
     // Some tests close the connection early.
     let _ = match reply {
         Reply::Xml(body) => stream.write_all(&http(200, body.as_bytes())),
@@ -189,18 +192,23 @@ fn answer(stream: &mut TcpStream, reply: Reply) {
         Reply::Raw(bytes) => stream.write_all(&bytes),
         Reply::After(wait, then) => {
             thread::sleep(wait);
-            answer(stream, *then);
+            answer(stream, *then, path);
             Ok(())
         }
         Reply::Gated(gate, then) => {
             wait_until("a gate to be opened", || gate.is_open());
-            answer(stream, *then);
+            answer(stream, *then, path);
             Ok(())
         }
         Reply::InTwo(first, wait, second) => stream.write_all(&first).and_then(|()| {
             thread::sleep(wait);
             stream.write_all(&second)
         }),
+        Reply::Redirect(to, body) if to.ends_with(path) => stream.write_all(&http(200, &body)),
+        Reply::Redirect(to, _) => write!(
+            stream,
+            "HTTP/1.1 302 X\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        ),
         // Wait until the caller closes the connection.
         Reply::Silent => stream.read(&mut [0]).map(drop),
     };

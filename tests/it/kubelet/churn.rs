@@ -168,7 +168,7 @@ pub struct Row {
 }
 
 const HEAD: &str = "\
-| scenario | pods created | seconds | ADDs refused | duplicates | to reclaim | lost | looks | remark |
+| scenario | pods created | seconds | ADDs refused | duplicates | to reclaim | lost | scans | remark |
 |---|---|---|---|---|---|---|---|---|
 ";
 

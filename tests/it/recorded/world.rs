@@ -393,12 +393,7 @@ fn reply(spec: &Value) -> Reply {
     let status = u16::try_from(spec["status"].as_u64().unwrap_or(200)).unwrap();
     let seconds = |key: &str| Duration::from_secs_f64(spec[key].as_f64().unwrap_or(0.0));
     let reply = if let Some(to) = spec["redirect_to"].as_str() {
-        Reply::Raw(
-            format!(
-                "HTTP/1.1 302 X\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            )
-            .into_bytes(),
-        )
+        Reply::Redirect(to.to_owned(), body)
     } else if spec["chunked"] == true {
         let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
         for chunk in body.chunks(17) {
