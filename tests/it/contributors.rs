@@ -58,11 +58,12 @@ fn anchors(page: &str) -> BTreeSet<String> {
     explicit.chain(headings).collect()
 }
 
-/// The targets of all links of a page.
+/// The targets of a page's links to other files and sections.
 fn links(page: &str) -> Vec<String> {
     let targets = page.split("](").skip(1);
     targets
         .map(|rest| rest.split(')').next().unwrap().to_owned())
+        .filter(|target| !target.starts_with("https://"))
         .collect()
 }
 
@@ -78,7 +79,7 @@ fn links_and_anchors_resolve() {
         let text = prose(&page(name));
         let here = package().join(name);
         let targets = links(&text);
-        assert!(targets.len() > 2, "{name}: {targets:?}");
+        assert!(!targets.is_empty(), "{name}");
         for target in targets {
             let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
             let file = match path {
