@@ -185,10 +185,11 @@ fn count<'a>(records: impl IntoIterator<Item = &'a Record>, limits: &Limits<'_>)
             }
             Usage::Free(_) if limits.held.contains(&address) => &mut count.held_elsewhere,
             Usage::Free(_) if limits.exclude(&address) => &mut count.excluded,
+            // The host may still have the route to a sandbox that was not removed.
+            Usage::Free(_) if limits.taken.withheld.contains(&address) => &mut count.withheld,
             Usage::Free(free) if free.on_host || limits.taken.on_host.contains(&address) => {
                 &mut count.on_host
             }
-            Usage::Free(_) if limits.taken.withheld.contains(&address) => &mut count.withheld,
             Usage::Free(free) if limits.cooldown_left(free).is_some() => &mut count.cooldown,
             Usage::Free(_) => &mut count.free,
         };

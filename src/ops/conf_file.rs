@@ -37,6 +37,8 @@ pub struct ConfFile {
     pub repeated: BTreeSet<String>,
     /// Whether it is a list of plugins, as the ending `.conflist` promises.
     pub is_list: bool,
+    /// Whether such a list has the key `ipam` beside `plugins`.
+    pub has_outer_ipam: bool,
     /// The network's name, if it is a string.
     pub name: Option<String>,
     /// The CNI version, if it is a string.
@@ -528,6 +530,7 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
     }
     let mut file = ConfFile {
         is_list,
+        has_outer_ipam: is_list && members.contains_key("ipam"),
         name: name.clone(),
         cni_version: cni_version.clone(),
         plugins,

@@ -335,8 +335,8 @@ fn allocate_all(
     Ok(grants)
 }
 
-/// Allocates an address. Skips those that the host has or routes to (difference D19). Skips those that the network namespace of the last
-/// holder still has (difference D24). Such addresses are in use, even if they are free in the pools.
+/// Allocates an address. Skips those that the network namespace of the last holder still has (difference D24). Skips those that the host
+/// has or routes to (difference D19). Such addresses are in use, even if they are free in the pools.
 pub(super) fn allocate(
     ipam: &mut Ipam,
     wanted: &Wanted,
@@ -352,16 +352,16 @@ pub(super) fn allocate(
         let GrantKind::New(before) = &grant.kind else {
             return Ok(grant);
         };
-        let is_on_host = host.has(granted);
-        if !is_on_host && !is_withheld(before, granted, wanted, now, host) {
-            return Ok(grant);
-        }
-        ipam.revoke(&wanted.attachment, &grant);
-        if !is_on_host {
+        if is_withheld(before, granted, wanted, now, host) {
+            ipam.revoke(&wanted.attachment, &grant);
             taken.withheld.insert(granted);
             actions.push(Action::Withheld(granted));
             continue;
         }
+        if !host.has(granted) {
+            return Ok(grant);
+        }
+        ipam.revoke(&wanted.attachment, &grant);
         // One such address is seldom alone: cloud-init configures all addresses of an interface on the host.
         taken.on_host.insert(granted);
         taken.on_host.extend(host.all());

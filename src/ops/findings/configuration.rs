@@ -54,7 +54,15 @@ fn settings(node: &Node, config: &NodeConfig, visibility: &mut Visibility) -> Ve
     let path = node.paths().settings();
     let shown = path.display().to_string();
     if config.wrong_settings.is_empty() {
-        let how = match fs::symlink_metadata(path) {
+        let how = match fs::symlink_metadata(&path) {
+            Ok(_) if !path.exists() && !node.is_in_container() => {
+                let text = format_args!("{shown} is a link that leads nowhere: defaults apply");
+                return vec![Finding::warning(
+                    KIND,
+                    &text,
+                    &"correct the link, or remove it",
+                )];
+            }
             Ok(_) => "is valid",
             Err(_) => "does not exist: defaults apply",
         };
@@ -165,6 +173,7 @@ fn conflists(
         found.push(Finding::note(KIND, &text, &remedy).about(&other));
     }
     found.extend(config.files.iter().flat_map(repeated_keys));
+    found.extend(config.usable().filter_map(|file| ipam_of_list(file, name)));
     found.extend(config.usable().filter_map(disputed));
     found
 }
@@ -224,6 +233,18 @@ fn disputed(file: &ConfFile) -> Option<Finding> {
     let text = format!("some runtimes refuse it: {}", file.dispute()?);
     let remedy = "correct it, so that every runtime accepts it";
     Some(Finding::warning(FindingKind::Conflist, &text, &remedy).about(file.path.display()))
+}
+
+/// A list with `ipam` outside of its plugins, where nothing reads it.
+fn ipam_of_list(file: &ConfFile, name: &str) -> Option<Finding> {
+    let is_ours = file.plugins.iter().any(|plugin| plugin.uses_ipam(name));
+    if !file.has_outer_ipam || !is_ours {
+        return None;
+    }
+    let shown = file.path.display();
+    let text = format_args!("ipam beside plugins has no effect");
+    let remedy = format_args!("put its keys into ipam of the main plugin in {shown}, or remove it");
+    Some(Finding::warning(FindingKind::Conflist, &text, &remedy).about(&shown))
 }
 
 /// The keys that a file has more than once.
@@ -389,7 +410,22 @@ fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
         let remedy = format!("if {known} is meant, correct it in {shown}");
         is_wrong.then(|| finding(key, remedy))
     });
-    in_ipam.chain(beside_type).collect()
+    // Main plugins have keys such as routes and master themselves.
+    const ONLY_OURS: [&str; 6] = [
+        "cooldown",
+        "exclude",
+        "families",
+        "keep",
+        "queryInterval",
+        "queryUrl",
+    ];
+    let keys = plugin.netconf.members().map(|(key, _)| key);
+    let outside = keys.filter(|key| ONLY_OURS.iter().any(|ours| key.eq_ignore_ascii_case(ours)));
+    let outside = outside.map(|key| {
+        let remedy = format!("if ipam.{key} is meant, put it into ipam in {shown}");
+        finding(&format!("{key} beside type"), remedy)
+    });
+    in_ipam.chain(beside_type).chain(outside).collect()
 }
 
 /// Whether a word is probably a misspelling of another.

@@ -86,7 +86,12 @@ impl Inspection {
             held_before: before,
             last_holders: read_last_holders(node),
             is_in_other_network: node.is_in_other_network(state.ipam(), &evidence.kernel),
-            routes_of_pods: read_routes_of_pods(node.paths(), &evidence.kernel, &host),
+            routes_of_pods: read_routes_of_pods(
+                node.paths(),
+                &evidence.kernel,
+                &host,
+                state.ipam(),
+            ),
             host,
             state,
             source,

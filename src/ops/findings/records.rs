@@ -268,10 +268,10 @@ fn unconfigured(holders: &Holders, index: &EvidenceIndex<'_>, view: &NodeView<'_
 
 /// Held addresses whose packets the host does not route as it should.
 fn unrouted(holders: &Holders, ipam: &Ipam, view: &NodeView<'_>) -> Vec<Finding> {
-    let if_name = |address: IpAddr| {
+    let interfaces = ipam.pools().map(|(_, _, pool)| &*pool.if_name).collect();
+    let pool_of = |address: IpAddr| {
         let mut pools = ipam.pools().map(|(_, _, pool)| pool);
-        let pool = pools.find(|pool| pool.records.iter().any(|r| r.address() == address));
-        pool.map(|pool| &*pool.if_name)
+        pools.find(|pool| pool.records.iter().any(|r| r.address() == address))
     };
     let finding = |(address, all): (&IpAddr, &Vec<HeldAddress>)| {
         let held = all.first()?;
@@ -280,10 +280,13 @@ fn unrouted(holders: &Holders, ipam: &Ipam, view: &NodeView<'_>) -> Vec<Finding>
         if held.age_seconds < CONFIGURED_AFTER {
             return None;
         }
+        let pool = pool_of(*address)?;
         let pod = PodPlace {
             address: *address,
             plugin: view.networks.get(&*held.holder.attachment.network)?,
-            if_name: if_name(*address)?,
+            if_name: &pool.if_name,
+            gateway: pool.gateway,
+            interfaces: &interfaces,
             host: view.host,
         };
         let finding = pod_routes::examine(pod, routes)?;

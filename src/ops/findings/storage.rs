@@ -66,6 +66,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
             with_files(&paths.conf_folder()),
             "network configurations",
         ),
+        (Kind::Settings, vec![paths.settings()], "the settings"),
         (
             Kind::Executable,
             inspection.executables.paths(),

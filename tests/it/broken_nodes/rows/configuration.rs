@@ -181,6 +181,20 @@ broken_nodes! {
         broken_by: "sed -i 's/\"type\": \"bridge\"/\"logLevel\": \"verbose\", &/; s/\"type\": \"azure-vnet-ipam\"/\"queryInterval\": \"5m\", &/' /etc/cni/net.d/10-bridge.conflist; add other >/dev/null; grep 'found \"verbose\"; this is ignored' /var/log/azure-vnet-ipam.log",
         findings: &["conflist", "conflist"],
     }
+    keys_of_ipam_are_outside_of_it {
+        screen: true,
+        broken_by: "sed -i 's/\"plugins\"/\"ipam\": {\"exclude\": [\"10.224.0.9\"]}, &/; s/\"type\": \"bridge\"/\"exclude\": [\"10.224.0.10\"], &/' /etc/cni/net.d/10-bridge.conflist",
+        findings: &["conflist", "conflist"],
+    }
+    the_settings_file_is_a_link_that_leads_nowhere {
+        broken_by: "ln -s /nowhere/settings.json /etc/azure-vnet-ipam.json",
+        findings: &["settings"],
+        by_hand: "rm /etc/azure-vnet-ipam.json",
+    }
+    all_users_can_change_the_settings_file {
+        broken_by: "echo '{}' >/etc/azure-vnet-ipam.json; chmod 666 /etc/azure-vnet-ipam.json",
+        findings: &["settings"],
+    }
     another_conflist_comes_first {
         broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; COLUMNS=999 $OURS check | grep 'another plugin took over (ptp, in /etc/cni/net.d/05-x.conf), and 3 addresses are held'",
         findings: &["conflist"],

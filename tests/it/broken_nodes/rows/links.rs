@@ -15,7 +15,7 @@ macro_rules! pods_of_ptp {
         concat!(
             under_ptp!(),
             "; echo 1 >/proc/sys/net/ipv4/ip_forward; link() { echo v-$(printf $1 | sha256sum | cut -c 1-8); }; \
-             n=5; for pod in web-1 web-2 web-3; do ip link set $(link $pod) nomaster; ip route add 10.224.0.$n dev $(link $pod); n=$((n+1)); done"
+             n=5; for pod in web-1 web-2 web-3; do ip link set $(link $pod) nomaster; ip addr add 10.224.0.1/32 dev $(link $pod); ip route add 10.224.0.$n dev $(link $pod); n=$((n+1)); done"
         )
     };
 }
@@ -80,7 +80,7 @@ broken_nodes! {
     }
     the_host_routes_of_pods_are_gone {
         screen: true,
-        broken_by: concat!(pods_of_ptp!(), "; ip route del 10.224.0.6; ip link set $(link web-3) down"),
+        broken_by: concat!(pods_of_ptp!(), "; ip route del 10.224.0.6; ip route del 10.224.0.7"),
         later: 120,
         findings: &["unrouted"],
         by_hand: "ip route get 10.224.0.6 | grep -w dev.v-612f7a0e; ip route get 10.224.0.7 | grep -w dev.v-9f11eb4e",
@@ -110,6 +110,38 @@ broken_nodes! {
         later: 120,
         findings: &["unrouted", "unrouted", "unrouted"],
         by_hand: "ip rule del from 10.224.0.5 unreachable; ip rule del to 10.224.0.6 prohibit; ip rule del from 10.224.0.7 lookup 51820",
+    }
+    the_host_changed_its_ends_of_the_links_to_pods {
+        screen: true,
+        broken_by: concat!(pods_of_ptp!(), "; ip addr del 10.224.0.1/32 dev $(link web-1); ip link set $(link web-2) down"),
+        later: 120,
+        findings: &["unrouted", "unrouted"],
+        by_hand: "ip route get 10.224.0.6 | grep -w dev.v-612f7a0e; ip addr show dev v-c4719afa | grep -w 10.224.0.1/32",
+    }
+    the_link_to_a_pod_of_a_bridge_is_switched_off {
+        broken_by: "ip link set v-$(printf web-1 | sha256sum | cut -c 1-8) down",
+        later: 120,
+        findings: &["unrouted"],
+    }
+    rules_divert_packets_that_the_host_forwards_to_pods {
+        screen: true,
+        broken_by: concat!(pods_of_ptp!(), "; ip rule add iif eth0 to 10.224.0.5 blackhole; ip route add 10.224.0.0/16 dev eth0 table 30400; ip rule add from 10.224.0.6 lookup 30400"),
+        later: 120,
+        findings: &["unrouted", "unrouted"],
+        by_hand: "ip rule del iif eth0 to 10.224.0.5 blackhole; ip rule del from 10.224.0.6 lookup 30400",
+    }
+    the_interface_of_the_pool_does_not_forward {
+        broken_by: concat!(pods_of_ptp!(), "; echo 0 >/proc/sys/net/ipv4/conf/eth0/forwarding"),
+        later: 120,
+        findings: &["unrouted"],
+    }
+    pods_leave_by_the_interface_of_another_pool {
+        screen: true,
+        broken_by: concat!(pods_of_ptp!(), "; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
+            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/><IPAddress Address=\"10.230.0.5\" IsPrimary=\"false\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml"),
+        later: 120,
+        findings: &["unrouted"],
+        by_hand: "ip route add default via 10.224.0.1 dev eth0 table 100; ip rule add to 10.224.0.0/16 lookup main pref 90; for n in 5 6 7; do ip rule add from 10.224.0.$n lookup 100 pref 100; done",
     }
     the_host_does_not_forward_packets_of_pods {
         screen: true,

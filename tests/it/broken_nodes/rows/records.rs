@@ -63,6 +63,11 @@ broken_nodes! {
         findings: &["replaced"],
         by_hand: "for n in 1 2 3; do ! ip netns list | grep -w bad-$n || exit; done",
     }
+    an_address_is_withheld_and_the_host_has_a_route_to_it {
+        broken_by: "add other >/dev/null; ip route add 10.224.0.8 dev v-$(printf other | sha256sum | cut -c 1-8); CNI_COMMAND=DEL CNI_CONTAINERID=$(printf other | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/other CNI_IFNAME=eth0 azure-vnet-ipam <<<\"$(netconf)\"; later 600 azure-vnet-ipam show | grep ', 1 withheld,'",
+        later: 600,
+        findings: &["withheld"],
+    }
     the_runtime_keeps_a_sandbox_of_a_pod_that_runs_again {
         broken_by: "retry() { ip netns add bad-$1; CNI_COMMAND=ADD CNI_CONTAINERID=$(printf bad-$1 | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/bad-$1 CNI_IFNAME=eth0 CNI_ARGS='K8S_POD_NAMESPACE=default;K8S_POD_NAME=bad' azure-vnet-ipam <<<\"$(netconf)\"; }; retry 1; retry 2; wire_up bad-2 10.224.0.9/16; later 800 $OURS check | grep 'Nothing is wrong'",
         later: 1000,
