@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::host_network::{HostEntry, HostNetwork, WIRE_SERVER, removal};
+use super::host_network::{HostEntry, HostNetwork, WIRE_SERVER, lacks_ipv6, removal};
 use super::inspection::Inspection;
 use crate::failure::Remedy;
-use crate::host::{KernelRoute, Link, Paths, RouteKind, read_text};
+use crate::host::{KernelRoute, Link, Paths, RouteKind};
 use crate::ops::conf_file::Plugin;
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::node::Node;
@@ -126,12 +126,6 @@ fn on_another_link(
     );
     let finding = Finding::warning(FindingKind::Interface, &text, &remedy);
     Some(finding.about(primary.net.addr()))
-}
-
-/// Whether IPv6 is switched off on a link. `default` stands for the links that are created from now on.
-pub fn lacks_ipv6(paths: &Paths, link: &str) -> bool {
-    let file = paths.under_root(&format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"));
-    read_text(&file).is_ok_and(|text| text.trim() == "1")
 }
 
 /// The finding for a host where IPv6 is switched off, although new pods get these addresses.

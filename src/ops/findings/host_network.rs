@@ -421,6 +421,12 @@ fn way_to(address: IpAddr, all: &[KernelRoute]) -> Option<Way> {
     Some(route.map_or(Way::Discarded, Way::Route))
 }
 
+/// Whether IPv6 is switched off on a link. `default` stands for the links that are created from now on.
+pub fn lacks_ipv6(paths: &Paths, link: &str) -> bool {
+    let file = paths.under_root(&format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"));
+    read_text(&file).is_ok_and(|text| text.trim() == "1")
+}
+
 /// The route of this type that discards packets to an address. In its table no route is more specific.
 fn find_discarding(address: IpAddr, kind: RouteKind, all: &[KernelRoute]) -> Option<&KernelRoute> {
     let mut tables: BTreeMap<u32, &KernelRoute> = BTreeMap::new();

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::host_links::lacks_ipv6;
-use super::host_network::{HostNetwork, Way, removal};
+use super::host_network::{HostNetwork, Way, lacks_ipv6, removal};
 use crate::host::{KernelRoute, Link, Paths, RouteKind, forwarding_route, outside, read_text};
 use crate::ipam::{Ipam, Kernel, Record};
 use crate::ops::finding::{Finding, FindingKind};

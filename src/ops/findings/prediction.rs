@@ -8,7 +8,7 @@ use rustix::process::geteuid;
 use serde::Serialize;
 
 use super::configuration::ForeignGateway;
-use super::host_links::lacks_ipv6;
+use super::host_network::lacks_ipv6;
 use super::inspection::Inspection;
 use super::storage::cache_obstacle;
 use crate::cni::{Call, CniError, LOCAL_SPACE};

@@ -192,6 +192,7 @@ broken_nodes! {
         by_hand: "rm /etc/azure-vnet-ipam.json",
     }
     all_users_can_change_the_settings_file {
+        screen: true,
         broken_by: "echo '{}' >/etc/azure-vnet-ipam.json; chmod 666 /etc/azure-vnet-ipam.json",
         findings: &["settings"],
     }
