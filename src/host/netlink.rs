@@ -72,6 +72,21 @@ impl Netlink {
 
     /// Requests one entry; `None` if the kernel answers that there is none.
     pub fn ask(&self, kind: u16, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let answer = self.request(kind, body);
+        match answer.as_ref().map_err(io::Error::raw_os_error) {
+            // No route, no such device, no such namespace.
+            Err(Some(
+                libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENODEV | libc::ENOENT | libc::EINVAL,
+            )) => Ok(None),
+            _ => answer.map(Some),
+        }
+    }
+
+    /// Requests one entry.
+    ///
+    /// # Errors
+    /// The kernel answers with an error, or not at all.
+    pub fn request(&self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         /// Any number will do, because the answer to such a request is a single message.
         const SEQUENCE: u32 = 1;
         self.send(kind, NLM_F_REQUEST, SEQUENCE, body)?;
@@ -86,20 +101,9 @@ impl Netlink {
                 continue;
             }
             if message.kind != NLMSG_ERROR {
-                return Ok(Some(message.payload.to_vec()));
+                return Ok(message.payload.to_vec());
             }
-            let error = message.error();
-            return match error.raw_os_error() {
-                // No route, no such device, no such namespace.
-                Some(
-                    libc::ENETUNREACH
-                    | libc::EHOSTUNREACH
-                    | libc::ENODEV
-                    | libc::ENOENT
-                    | libc::EINVAL,
-                ) => Ok(None),
-                _ => Err(error),
-            };
+            return Err(message.error());
         }
     }
 

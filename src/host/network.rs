@@ -252,7 +252,7 @@ pub fn routes(paths: &Paths) -> io::Result<Vec<KernelRoute>> {
 /// # Errors
 /// The kernel does not answer, or a route or rule of type `prohibit` applies.
 pub fn matching_route(address: IpAddr) -> io::Result<Option<KernelRoute>> {
-    let answer = ask_route(address, MATCHING_ENTRY, None)?;
+    let answer = ask_route(address, MATCHING_ENTRY)?;
     Ok(answer.and_then(|message| KernelRoute::parse(&message)))
 }
 
@@ -284,21 +284,22 @@ pub fn host_has(paths: &Paths, address: IpAddr) -> io::Result<bool> {
     Ok(route.is_some_and(|route| route.is_to_one_address()))
 }
 
-/// Returns the route by which the kernel forwards a packet that comes from an address by a link; `None` if it discards the packet. Sends
-/// nothing.
+/// Returns the route by which the kernel forwards a packet that comes from an address by a link; `None` if it discards the packet, because
+/// a route or rule says so, or none leads on. Sends nothing.
 ///
 /// # Errors
-/// The kernel does not answer, or takes the address for a forged one.
+/// The kernel does not answer, the link is gone, or the kernel takes the address for a forged one. Since Linux 6.13 that has the same error
+/// as a route or rule of type `blackhole`.
 pub fn forwarding_route(from: IpAddr, link: u32, to: IpAddr) -> io::Result<Option<KernelRoute>> {
-    match ask_route(to, MATCHING_ENTRY, Some((from, link))) {
-        Ok(answer) => Ok(answer.and_then(|message| KernelRoute::parse(&message))),
-        // A route or rule of type `prohibit` applies.
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-        Err(e) => Err(e),
+    let request = route_request(to, MATCHING_ENTRY, Some((from, link)));
+    let answer = Netlink::open()?.request(netlink::GET_ROUTE, &request);
+    match answer.as_ref().map_err(io::Error::raw_os_error) {
+        Err(Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES)) => Ok(None),
+        _ => answer.map(|message| KernelRoute::parse(&message)),
     }
 }
 
-/// Returns an address of the same family as `like` in another network. It is reserved for documentation, so no host has it.
+/// Returns an address of the same family as `like` in another network. It is reserved for documentation.
 pub fn outside(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
@@ -309,13 +310,14 @@ pub fn outside(like: IpAddr) -> IpAddr {
 /// Requests the entry of the table (RTM_F_FIB_MATCH) and the number of the table (RTM_F_LOOKUP_TABLE) instead of the resolved route.
 const MATCHING_ENTRY: u32 = 0x2000 | 0x1000;
 
-/// Asks for the route to an address from the network namespace of the caller, or for a packet that comes from an address by a link; `None`
-/// if it has none.
-fn ask_route(
-    to: IpAddr,
-    flags: u32,
-    incoming: Option<(IpAddr, u32)>,
-) -> io::Result<Option<Vec<u8>>> {
+/// Asks for the route to an address from the network namespace of the caller; `None` if it has none.
+fn ask_route(to: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
+    let request = route_request(to, flags, None);
+    Netlink::open()?.ask(netlink::GET_ROUTE, &request)
+}
+
+/// The request for the route of a packet of this host, or of one that comes from an address by a link.
+fn route_request(to: IpAddr, flags: u32, incoming: Option<(IpAddr, u32)>) -> Vec<u8> {
     const RTA_SRC: u16 = 2;
     const RTA_IIF: u16 = 3;
     let (family, bytes) = address_bytes(to);
@@ -328,7 +330,7 @@ fn ask_route(
         request.extend(attribute(RTA_SRC, &address_bytes(from).1));
         request.extend(attribute(RTA_IIF, &link.to_ne_bytes()));
     }
-    Netlink::open()?.ask(netlink::GET_ROUTE, &request)
+    request
 }
 
 /// The kernel's number for the family of an address, and the address.
@@ -356,7 +358,7 @@ impl Route {
     pub fn to_the_outside(like: IpAddr) -> io::Result<Option<Route>> {
         const RTA_GATEWAY: u16 = 5;
         const RTA_PREFSRC: u16 = 7;
-        let Some(message) = ask_route(outside(like), 0, None)? else {
+        let Some(message) = ask_route(outside(like), 0)? else {
             return Ok(None);
         };
         let mut route = Route {

@@ -354,6 +354,10 @@ pub(super) fn allocate(
         };
         if is_withheld(before, granted, wanted, now, host) {
             ipam.revoke(&wanted.attachment, &grant);
+            if taken.withheld.is_empty() && host.has(granted) {
+                // Many sandboxes may be stuck, each with a route: the addresses without one are tried first.
+                ipam.mark_on_host(&host.all());
+            }
             taken.withheld.insert(granted);
             actions.push(Action::Withheld(granted));
             continue;

@@ -75,11 +75,13 @@ fn quoted(page: &str) -> Vec<String> {
 
 #[test]
 fn links_and_anchors_resolve() {
+    let mut count = 0;
     for name in PAGES {
         let text = prose(&page(name));
         let here = package().join(name);
         let targets = links(&text);
         assert!(!targets.is_empty(), "{name}");
+        count += targets.len();
         for target in targets {
             let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
             let file = match path {
@@ -96,6 +98,7 @@ fn links_and_anchors_resolve() {
             }
         }
     }
+    assert!(count > 100, "{count}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::callers::examples;
+use crate::harness::wait::wait_until;
 use crate::harness::{Outcome, Reply, sh, xml};
 use crate::privileged::in_a_virtual_network;
 use host::{
@@ -108,7 +109,10 @@ fn check_life_of_pods(node: &AksNode) {
         node.del(n);
     }
     assert!(node.held().is_empty() && node.endpoints().is_empty());
-    assert!(!links().iter().any(|link| link.starts_with("azv")));
+    // The kernel removes a namespace some time later, together with its link on the host.
+    wait_until("the end of the pods' links", || {
+        !links().iter().any(|link| link.starts_with("azv"))
+    });
     check_commands(node, &[]);
 }
 

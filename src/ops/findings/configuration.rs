@@ -93,14 +93,14 @@ fn conflists(
     for (path, why) in config.unusable() {
         let shown = path.display().to_string();
         if !visibility.hides(&shown, why) {
-            // Where another one is valid, runtimes use that.
-            let mut others = config.usable().filter(|_| ours.is_empty());
-            let before = others.find(|other| &*other.path < path);
+            let before = config.usable().find(|other| &*other.path < path);
             let is_first = ours.first().is_none_or(|(file, _)| path < &*file.path);
             let file = config.files.iter().find(|file| file.path == path);
             let is_ours = file.is_some_and(|file| file.plugins.iter().any(|p| p.uses_ipam(name)));
             let mut finding = refused(why, file, is_first, is_ours).about(shown);
-            if let Some(other) = before {
+            if let Some(other) = before
+                && ours.is_empty()
+            {
                 finding.text.push_str(&format!(
                     "; {} comes first by name: many runtimes use that alone",
                     other.path.display()
@@ -221,7 +221,7 @@ fn repair_command(file: &ConfFile) -> Option<(&'static str, String)> {
             ),
         )),
         (Encoding::Utf8, Some(to)) if !to.exists() => Some((
-            "give it the ending that fits:",
+            "remove it, or give it the ending that fits:",
             format!("sudo mv {from} {}", to.display()),
         )),
         (Encoding::Utf8, _) => None,
@@ -422,8 +422,9 @@ fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
     let keys = plugin.netconf.members().map(|(key, _)| key);
     let outside = keys.filter(|key| ONLY_OURS.iter().any(|ours| key.eq_ignore_ascii_case(ours)));
     let outside = outside.map(|key| {
+        let text = format!("{key} beside type has no effect on addresses");
         let remedy = format!("if ipam.{key} is meant, put it into ipam in {shown}");
-        finding(&format!("{key} beside type"), remedy)
+        Finding::warning(FindingKind::Conflist, &text, &remedy).about(shown)
     });
     in_ipam.chain(beside_type).chain(outside).collect()
 }

@@ -515,17 +515,32 @@ fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
         let Some(link) = host.link(own) else {
             continue;
         };
+        // A route to the whole subnet wins over that of the own link by its metric.
+        let wins = |route: &KernelRoute| {
+            let mut routes = host.kernel_routes.iter();
+            routes.any(|other| {
+                (other.destination, other.table) == (route.destination, route.table)
+                    && leads_by(other, link)
+                    && other.metric.unwrap_or(0) > route.metric.unwrap_or(0)
+            })
+        };
         let is_inside = |route: &&KernelRoute| {
             let is_smaller = route.destination.prefix_len() > subnet.prefix_len();
-            is_smaller && subnet.contains(&route.destination) && !leads_by(route, link)
+            let is_taken = is_smaller || (route.destination == subnet && wins(route));
+            is_taken && subnet.contains(&route.destination) && !leads_by(route, link)
         };
         let routes = host.kernel_routes.iter().filter(is_part);
         for route in routes.filter(is_inside) {
+            let what = if route.destination == subnet {
+                "the subnet"
+            } else {
+                "a part of the subnet"
+            };
             let does = match route.kind {
                 RouteKind::Unicast => {
-                    format!("leads a part of the subnet {subnet} of the pods away from {own}")
+                    format!("leads packets for {what} {subnet} of the pods away from {own}")
                 }
-                _ => format!("discards packets to a part of the subnet {subnet} of the pods"),
+                _ => format!("discards packets for {what} {subnet} of the pods"),
             };
             let text = format_args!("the route `{}` {does}", host.describe_route(route));
             let remedy = "unless that is intended, have what sets it, such as a VPN, or Calico for its blocks of addresses (`proto 80`), leave out the subnet";
@@ -568,10 +583,15 @@ fn diverted_default_route(paths: &Paths, inspection: &Inspection) -> Option<Find
         elsewhere.join(" and "),
         first.name
     );
-    let remedy = format!(
-        "unless that is intended, have what sets the route leave it out, or set it with a higher metric than the default route of {}",
-        first.name
-    );
+    let is_default = |route: &KernelRoute| route.destination.prefix_len() == 0;
+    let mut remedy =
+        "unless that is intended, have what sets the route, such as a VPN, leave it out".to_owned();
+    if host.most_general_routes().into_iter().all(is_default) {
+        remedy.push_str(&format!(
+            ", or set it with a higher metric than the default route of {}",
+            first.name
+        ));
+    }
     Some(Finding::warning(FindingKind::Interface, &text, &remedy).about("default route"))
 }
 

@@ -1,12 +1,16 @@
 //! The routes and rules of this host that the packets of running pods meet.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
 
 use super::host_network::{HostNetwork, Way, lacks_ipv6, removal};
-use crate::host::{KernelRoute, Link, Paths, RouteKind, forwarding_route, outside, read_text};
+use crate::host::{
+    KernelRoute, Link, Paths, RouteKind, forwarding_route, links, outside, read_text,
+};
 use crate::ipam::{Ipam, Kernel, Record};
-use crate::ops::finding::{Finding, FindingKind};
+use crate::ops::finding::{Finding, FindingKind, Severity, is_plain_path};
 
 /// How the host routes the packets of a pod.
 #[derive(Debug)]
@@ -15,156 +19,218 @@ pub struct PodRoutes {
     links: BTreeSet<u32>,
     /// Whether IPv6 is switched off on one of them.
     lacks_ipv6: bool,
+    /// The file below /proc/sys that keeps the host from answering requests for the hardware address of the pod's gateway.
+    ignores_arp: Option<String>,
     /// What happens to packets of the host for the pod; `None` where the kernel does not answer.
     to_pod: Option<Way>,
     /// What the host forwards; `None` if it does not route the packets of the pod.
     forwarded: Option<Forwarded>,
 }
 
-/// What happens to packets that the host forwards.
+/// What happens to packets that the host forwards; `None` where the kernel does not answer, or takes their address for a forged one.
 #[derive(Debug)]
 struct Forwarded {
     /// The file below /proc/sys that switches forwarding off.
     switched_off: Option<String>,
     /// Packets of the pod for other networks.
-    to_outside: Forwarding,
+    to_outside: Option<Way>,
+    /// Whether packets of the host itself for other networks leave it.
+    host_leaves: bool,
     /// Packets from other networks that come by the interface of the pod's pool.
-    from_outside: Forwarding,
+    from_outside: Option<Way>,
+    /// Packets of the pod for another host of its subnet.
+    to_subnet: Option<Way>,
     /// Packets of the pod for another pod on this node, and the index of that one's link.
-    to_other_pod: Option<(Forwarding, u32)>,
+    to_other_pod: Option<(Way, u32)>,
 }
 
-/// What the kernel does with packets that it forwards.
-#[derive(Debug, PartialEq, Eq)]
-enum Forwarding {
-    /// It does not answer, or takes the address for a forged one.
-    Unknown,
-    /// A route or rule discards them, or none leads on.
-    Discarded,
-    /// They take this route.
-    Route(KernelRoute),
-}
-
-impl Forwarding {
-    /// Asks the kernel about packets that come by a link.
-    fn ask(from: IpAddr, link: &Link, to: IpAddr) -> Forwarding {
-        match forwarding_route(from, link.index, to) {
-            // A link that is switched off receives nothing.
-            _ if !link.is_up => Forwarding::Unknown,
-            Ok(Some(route)) => Forwarding::Route(route),
-            Ok(None) => Forwarding::Discarded,
-            Err(_) => Forwarding::Unknown,
-        }
-    }
+/// Asks the kernel about packets that come by a link.
+fn ask(from: IpAddr, link: &Link, to: IpAddr) -> Option<Way> {
+    let route = forwarding_route(from, link.index, to).ok()?;
+    // A link that is switched off receives nothing.
+    link.is_up.then(|| route.map_or(Way::Discarded, Way::Route))
 }
 
 /// The routes of pods, by network namespace (device and inode) and address.
 pub type RoutesOfPods = BTreeMap<((u64, u64), IpAddr), PodRoutes>;
 
-/// Asks the kernel for the routes of all addresses in namespaces that links of the host lead to. Sends nothing.
+/// An address of a pool in a network namespace that links of the host lead to.
+struct PodAddress<'a> {
+    namespace: (u64, u64),
+    address: IpAddr,
+    links: &'a [&'a Link],
+    /// What happens to packets of the host for it.
+    way: Option<Way>,
+    pool: PoolPlace<'a>,
+}
+
+/// Where a pool is on this host.
+#[derive(Clone, Copy)]
+struct PoolPlace<'a> {
+    /// Its network interface, or what that is a port of.
+    interface: Option<&'a Link>,
+    /// The last address of its subnet for a host.
+    last: Option<IpAddr>,
+}
+
+impl<'a> PodAddress<'a> {
+    /// The link by which the host routes to the pod. To the ports of a bridge, it does not route.
+    fn routed_link(&self) -> Option<&'a Link> {
+        match self.links {
+            [link] if link.master.is_none() => {
+                let leads =
+                    matches!(&self.way, Some(Way::Route(route)) if route.link == Some(link.index));
+                leads.then_some(*link)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Asks the kernel for the routes of pods with addresses of pools. Sends nothing.
 pub fn read_routes_of_pods(
     paths: &Paths,
     kernel: &Kernel,
     host: &HostNetwork,
     ipam: &Ipam,
 ) -> RoutesOfPods {
-    let mut links: BTreeMap<(u64, u64), Vec<&Link>> = BTreeMap::new();
+    let mut by_namespace: BTreeMap<(u64, u64), Vec<&Link>> = BTreeMap::new();
     for link in &host.links {
         if let Some(id) = link.peer_namespace.and_then(|n| kernel.numbers.get(&n)) {
-            links.entry(*id).or_default().push(link);
+            by_namespace.entry(*id).or_default().push(link);
         }
     }
-    let addresses_in = |id| kernel.addresses_by_namespace.get(id).into_iter().flatten();
-    // The addresses of pods that the host routes, each with its link. Packets from a bridge are not routed.
-    let of_pools: BTreeSet<IpAddr> = ipam.records().map(Record::address).collect();
-    let is_led = |address: IpAddr, link: &Link| {
-        let way = host.way_to(address).and_then(Way::route);
-        way.is_some_and(|route| route.link == Some(link.index))
-    };
-    let routed = links.iter().filter_map(|(id, links)| match &**links {
-        [link] if link.master.is_none() => Some((id, *link)),
-        _ => None,
-    });
-    let routed: Vec<(IpAddr, &Link)> = routed
-        .flat_map(|(id, link)| addresses_in(id).map(move |address| (*address, link)))
-        .filter(|(address, link)| of_pools.contains(address) && is_led(*address, link))
-        .collect();
-    let mut found = RoutesOfPods::new();
-    for (id, links) in &links {
-        for address in addresses_in(id) {
-            let own = routed.iter().find(|(other, _)| other == address);
-            let forwarded = own.map(|(_, link)| {
-                let interface = pool_interface(*address, ipam, host);
-                // Packets for pods of another network interface may take the way through Azure.
-                let mut others = routed.iter().filter(|(other, at)| {
-                    other.is_ipv4() == address.is_ipv4()
-                        && at.index != link.index
-                        && pool_interface(*other, ipam, host) == interface
+    let mut pools: BTreeMap<IpAddr, PoolPlace<'_>> = BTreeMap::new();
+    for (_, key, pool) in ipam.pools() {
+        let link = host.link(&pool.if_name);
+        let place = PoolPlace {
+            interface: link.map(|link| host.master_of(link).unwrap_or(link)),
+            last: pool.net(key).and_then(last_host),
+        };
+        let addresses = pool.records.iter().map(Record::address);
+        pools.extend(addresses.map(|address| (address, place)));
+    }
+    // Nothing on this node has it.
+    let is_elsewhere =
+        |address: &IpAddr| !pools.contains_key(address) && !kernel.configured.contains_key(address);
+    let mut pods = Vec::new();
+    for (namespace, links) in &by_namespace {
+        let addresses = kernel.addresses_by_namespace.get(namespace);
+        for address in addresses.into_iter().flatten() {
+            if let Some(pool) = pools.get(address) {
+                pods.push(PodAddress {
+                    namespace: *namespace,
+                    address: *address,
+                    links,
+                    way: host.way_to(*address),
+                    pool: PoolPlace {
+                        last: pool.last.filter(is_elsewhere),
+                        ..*pool
+                    },
                 });
-                forwarded(paths, (*address, link), interface, others.next())
-            });
-            let is_without_ipv6 = |link: &&Link| lacks_ipv6(paths, &link.name);
-            let routes = PodRoutes {
-                links: links.iter().map(|link| link.index).collect(),
-                lacks_ipv6: links.iter().any(is_without_ipv6),
-                to_pod: host.way_to(*address),
-                forwarded,
-            };
-            found.insert((*id, *address), routes);
+            }
         }
     }
+    let mut found = RoutesOfPods::new();
+    for pod in &pods {
+        let routes = PodRoutes {
+            links: pod.links.iter().map(|link| link.index).collect(),
+            lacks_ipv6: pod.links.iter().any(|link| lacks_ipv6(paths, &link.name)),
+            ignores_arp: pod.links.iter().find_map(|link| ignores_arp(paths, link)),
+            to_pod: pod.way.clone(),
+            forwarded: forwarded(paths, host, pod, &pods),
+        };
+        found.insert((pod.namespace, pod.address), routes);
+    }
+    // A pod may have been removed meanwhile.
+    let left: BTreeSet<u32> = links(paths)
+        .into_iter()
+        .flatten()
+        .map(|link| link.index)
+        .collect();
+    found.retain(|_, routes| routes.links.is_subset(&left));
     found
 }
 
-/// The link by which packets for an address of a pool come: its interface, or what that is a port of.
-fn pool_interface<'a>(address: IpAddr, ipam: &Ipam, host: &'a HostNetwork) -> Option<&'a Link> {
-    let mut pools = ipam.pools().map(|(_, _, pool)| pool);
-    let pool = pools.find(|pool| pool.records.iter().any(|r| r.address() == address))?;
-    let link = host.link(&pool.if_name)?;
-    Some(host.master_of(link).unwrap_or(link))
-}
-
-/// Asks what the host forwards of the packets of a pod behind this link.
+/// Asks what the host forwards of the packets of a pod.
 fn forwarded(
     paths: &Paths,
-    (address, link): (IpAddr, &Link),
-    interface: Option<&Link>,
-    other: Option<&(IpAddr, &Link)>,
-) -> Forwarded {
-    let switches = match address {
-        IpAddr::V4(_) => {
-            let links = [Some(link), interface].into_iter().flatten();
-            let of_links = links.map(|link| format!("net/ipv4/conf/{}/forwarding", link.name));
-            ["net/ipv4/ip_forward".to_owned()]
-                .into_iter()
-                .chain(of_links)
-                .collect()
-        }
-        IpAddr::V6(_) => vec!["net/ipv6/conf/all/forwarding".to_owned()],
+    host: &HostNetwork,
+    pod: &PodAddress<'_>,
+    pods: &[PodAddress<'_>],
+) -> Option<Forwarded> {
+    let (address, link) = (pod.address, pod.routed_link()?);
+    // Packets for pods of another network interface may take the way through Azure.
+    let is_other = |other: &&PodAddress<'_>| {
+        other.address.is_ipv4() == address.is_ipv4()
+            && other.namespace != pod.namespace
+            && other.pool.interface == pod.pool.interface
     };
+    let mut others = pods.iter().filter(is_other);
+    let other = others.find_map(|other| Some((other.address, other.routed_link()?)));
+    let outside = outside(address);
+    let of_host = host.way_to(outside).and_then(Way::route);
+    Some(Forwarded {
+        switched_off: switched_off(paths, address, [Some(link), pod.pool.interface]),
+        to_outside: ask(address, link, outside),
+        host_leaves: of_host.is_some_and(|route| route.kind == RouteKind::Unicast),
+        to_subnet: pod.pool.last.and_then(|last| ask(address, link, last)),
+        from_outside: pod
+            .pool
+            .interface
+            .and_then(|interface| ask(outside, interface, address)),
+        to_other_pod: other.and_then(|(other, at)| Some((ask(address, link, other)?, at.index))),
+    })
+}
+
+/// The last address of a subnet for a host.
+fn last_host(net: IpNet) -> Option<IpAddr> {
+    match net {
+        IpNet::V4(net) => Some(Ipv4Addr::from(u32::from(net.broadcast()).checked_sub(1)?).into()),
+        IpNet::V6(net) => Some(net.broadcast().into()),
+    }
+}
+
+/// The file below /proc/sys that keeps the host from answering a pod that asks for the hardware address of its gateway: the host has that
+/// address without a subnet. Of the two files, the higher value counts.
+fn ignores_arp(paths: &Paths, link: &Link) -> Option<String> {
+    let ignores = |switch: &String| {
+        let file = paths.under_root(&format!("/proc/sys/{switch}"));
+        read_text(&file).is_ok_and(|text| text.trim().parse().is_ok_and(|value: u8| value > 1))
+    };
+    ["all", &link.name]
+        .map(|name| format!("net/ipv4/conf/{name}/arp_ignore"))
+        .into_iter()
+        .find(ignores)
+}
+
+/// The file below /proc/sys that switches off forwarding of packets that come by one of these links. `ip_forward` switches all links at
+/// once; the file of a link decides.
+fn switched_off(paths: &Paths, address: IpAddr, by: [Option<&Link>; 2]) -> Option<String> {
     let is_off = |switch: &String| {
         let file = paths.under_root(&format!("/proc/sys/{switch}"));
         read_text(&file).is_ok_and(|text| text.trim() == "0")
     };
-    let outside = outside(address);
-    let from_outside = interface.map(|interface| Forwarding::ask(outside, interface, address));
-    Forwarded {
-        switched_off: switches.into_iter().find(is_off),
-        to_outside: Forwarding::ask(address, link, outside),
-        from_outside: from_outside.unwrap_or(Forwarding::Unknown),
-        to_other_pod: other.map(|(other, at)| (Forwarding::ask(address, link, *other), at.index)),
+    if address.is_ipv6() {
+        return Some("net/ipv6/conf/all/forwarding".to_owned()).filter(is_off);
     }
+    let links = by.into_iter().flatten();
+    let own = links
+        .map(|link| format!("net/ipv4/conf/{}/forwarding", link.name))
+        .find(is_off)?;
+    let of_all = Some("net/ipv4/ip_forward".to_owned()).filter(is_off);
+    Some(of_all.unwrap_or(own))
 }
 
 /// The main plugins that connect a pod with the host by a link, so that packets for the pod take the routes of the host.
-const WITH_LINKS: [&str; 5] = ["azure-vnet", "bridge", "calico", "cilium-cni", "ptp"];
-/// Those of them that leave all packets of a pod to the routes of the host, set a route to each pod, and no rules.
-const ROUTED: [&str; 2] = ["azure-vnet", PTP];
-/// The one of them that gives the host's end of the link the address of the pod's gateway.
+const WITH_LINKS: [&str; 5] = [AZURE_VNET, "bridge", "calico", "cilium-cni", PTP];
+/// The main plugin of AKS. In its transparent mode, it leaves all packets of a pod to the routes of the host.
+const AZURE_VNET: &str = "azure-vnet";
+/// The main plugin that does so, too, and gives the host's end of the link the address of the pod's gateway.
 const PTP: &str = "ptp";
 
 /// What to do about a rule.
-const RULE: &str = "find the rule (`ip rule`) and what set it, such as a VPN: unless that is intended, have it leave out the addresses of pods";
+const RULE: &str = "find the rule that is wrong or missing (`ip rule`) and what changed it, such as a VPN: unless that is intended, have it leave out the subnet of the pods";
 
 /// Where a pod is on this host.
 #[derive(Clone, Copy, Debug)]
@@ -196,13 +262,23 @@ pub fn examine(pod: PodPlace<'_>, routes: &PodRoutes) -> Option<Finding> {
     Some(finding.about(pod.address))
 }
 
-/// The link of a pod whose packets the host routes. Of several links, nothing says which is the one of the address. A port of a bridge
-/// belongs to another main plugin.
+/// The link that the main plugin made for a pod whose packets the host routes. Of several links, nothing says which is the one of the
+/// address. A port of a bridge is not routed. The network may have had another main plugin when the pod was added; the links of others
+/// have names that begin otherwise.
 fn own_link<'a>(pod: PodPlace<'_>, links: &[&'a Link]) -> Option<&'a Link> {
-    match links {
-        [link] if link.master.is_none() && ROUTED.contains(&pod.plugin) => Some(link),
-        _ => None,
-    }
+    /// How the names of the links of azure-vnet begin.
+    const AZURE: &str = "azv";
+    const OF_OTHERS: [&str; 3] = [AZURE, "cali", "lxc"];
+    let [link] = links else {
+        return None;
+    };
+    let is_of_plugin = match pod.plugin {
+        PTP => !OF_OTHERS.iter().any(|begin| link.name.starts_with(begin)),
+        AZURE_VNET => link.name.starts_with(AZURE),
+        _ => false,
+    };
+    let is_plain = is_plain_path(&link.name);
+    (link.master.is_none() && is_of_plugin && is_plain).then_some(*link)
 }
 
 /// The finding if the host's end of the link to the pod is not as the main plugin set it up.
@@ -210,6 +286,7 @@ fn link(pod: PodPlace<'_>, routes: &PodRoutes, links: &[&Link]) -> Option<Findin
     const OFF: &str = "held, but the host's end of the link to the pod is switched off";
     const WITHOUT_IPV6: &str = "held, but IPv6 is switched off on the link to the pod";
     const NO_GATEWAY: &str = "held, but the host's end of the link to the pod lacks the address of the gateway, which the plugin ptp sets";
+    const ARP: &str = "held, but the host does not answer the pod that asks for the hardware address of its gateway";
     const REMEDY: &str = "find out what changed it, and set it up again:";
     let own = own_link(pod, links);
     if let [link] = links
@@ -219,26 +296,40 @@ fn link(pod: PodPlace<'_>, routes: &PodRoutes, links: &[&Link]) -> Option<Findin
             Some(link) => repair(pod, routes, link),
             None => vec![switch_on(link)],
         };
-        return Some(warning(OFF, REMEDY).with_commands(commands));
+        return Some(error(OFF, REMEDY).with_commands(commands));
     }
     let link = own?;
-    if pod.address.is_ipv6() && routes.lacks_ipv6 {
-        return Some(warning(WITHOUT_IPV6, REMEDY).with_commands(repair(pod, routes, link)));
+    if let Some(file) = routes
+        .ignores_arp
+        .as_ref()
+        .filter(|_| pod.plugin == PTP && pod.address.is_ipv4())
+    {
+        let command = format!("echo 1 | sudo tee /proc/sys/{file}");
+        let evidence = vec![format!("/proc/sys/{file} is more than 1")];
+        return Some(
+            error(ARP, "find out what set it; correct it:")
+                .with_evidence(evidence)
+                .with_commands([command]),
+        );
     }
-    lacks_gateway(pod, link)
-        .then(|| warning(NO_GATEWAY, REMEDY).with_commands(repair(pod, routes, link)))
+    let cause = if pod.address.is_ipv6() && routes.lacks_ipv6 {
+        WITHOUT_IPV6
+    } else if lacks_gateway(pod, link) {
+        NO_GATEWAY
+    } else {
+        return None;
+    };
+    Some(error(cause, REMEDY).with_commands(repair(pod, routes, link)))
 }
 
 /// Whether the host's end of a link of ptp has no address of the pod's family.
 fn lacks_gateway(pod: PodPlace<'_>, link: &Link) -> bool {
-    let mut entries = pod.host.entries.iter();
-    let is_gateway = |net: &ipnet::IpNet| {
+    let is_gateway = |net: &IpNet| {
         net.addr().is_ipv4() == pod.address.is_ipv4() && net.prefix_len() == net.max_prefix_len()
     };
-    let has_gateway = pod.gateway.is_some();
-    pod.plugin == PTP
-        && has_gateway
-        && !entries.any(|entry| entry.link == link.name && is_gateway(&entry.net))
+    let mut entries = pod.host.entries.iter();
+    let has_one = entries.any(|entry| entry.link == link.name && is_gateway(&entry.net));
+    pod.plugin == PTP && pod.gateway.is_some() && !has_one
 }
 
 /// The commands that set up the host's end of the link to a pod as its main plugin does.
@@ -257,7 +348,7 @@ fn repair(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Vec<String> {
     if let Some(gateway) = pod.gateway.filter(|_| lacks_gateway(pod, link)) {
         let (length, end) = if is_ipv6 { (128, " nodad") } else { (32, "") };
         commands.push(format!(
-            "sudo ip address add {gateway}/{length} dev {name}{end}"
+            "sudo ip address replace {gateway}/{length} dev {name}{end}"
         ));
     }
     commands.push(format!("sudo ip route replace {} dev {name}", pod.address));
@@ -270,7 +361,7 @@ fn switch_on(link: &Link) -> String {
 
 /// The finding if packets of the host for a pod do not get there.
 fn to_pod(pod: PodPlace<'_>, routes: &PodRoutes, links: &[&Link]) -> Option<Finding> {
-    const DISCARDED: &str = "held, but a rule of the host discards packets for the pod";
+    const DISCARDED: &str = "held, but the rules of the host discard packets for the pod";
     const RULE_ELSEWHERE: &str = "held, but a rule of the host leads packets for the pod elsewhere";
     const ROUTE_ELSEWHERE: &str =
         "held, but a route of the host leads packets for the pod elsewhere";
@@ -286,36 +377,37 @@ fn to_pod(pod: PodPlace<'_>, routes: &PodRoutes, links: &[&Link]) -> Option<Find
         let mut on_the_way = std::iter::successors(Some(*link), |link| host.master_of(link));
         on_the_way.any(|link| route.link == Some(link.index))
     };
-    // The host's own address is another finding. Where a route by several links leads is not known.
-    let is_judged = match route.kind {
-        RouteKind::Local => false,
-        RouteKind::Unicast => route.link.is_some(),
-        RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit => true,
-    };
-    if !is_judged || links.iter().any(leads_there) {
-        return None;
+    let is_in_main = route.table == KernelRoute::MAIN_TABLE;
+    match route.kind {
+        // The host's own address is another finding, and so are routes of the main table that discard packets.
+        RouteKind::Local => return None,
+        RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit if is_in_main => {
+            return None;
+        }
+        // Where a route by several links leads is not known.
+        RouteKind::Unicast if route.link.is_none() || links.iter().any(leads_there) => return None,
+        _ => {}
     }
-    let shown = host.describe_route(route);
-    if route.table != KernelRoute::MAIN_TABLE {
-        let evidence = vec![format!("a rule leads to the route `{shown}`")];
-        return Some(warning(RULE_ELSEWHERE, RULE).with_evidence(evidence));
+    if !is_in_main {
+        return Some(by_rule(RULE_ELSEWHERE, route, host));
     }
     let is_of_other_pod = || {
         let mut links = host.links.iter();
         links.any(|link| Some(link.index) == route.link && link.peer_namespace.is_some())
     };
     if route.is_to_one_address() && (own.is_some() || is_of_other_pod()) {
+        let shown = host.describe_route(route);
         let mut commands = vec![removal(&shown)];
         let set = own.map(|link| repair(pod, routes, link));
         commands.extend(set.into_iter().flatten());
-        let finding = warning(ROUTE_ELSEWHERE, "find out what set the route; correct it:");
+        let finding = error(ROUTE_ELSEWHERE, "find out what set the route; correct it:");
         let evidence = vec![format!("the host uses the route `{shown}`")];
         return Some(finding.with_evidence(evidence).with_commands(commands));
     }
     Some(missing_route(pod, routes, own?))
 }
 
-/// Whether the main table has a route to the pod, so that only a rule keeps packets from it.
+/// Whether the main table has a route to the pod, so that only rules keep packets from it.
 fn has_route(pod: PodPlace<'_>) -> bool {
     let mut routes = pod.host.kernel_routes.iter();
     routes.any(|route| {
@@ -327,84 +419,110 @@ fn has_route(pod: PodPlace<'_>) -> bool {
 fn missing_route(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Finding {
     const CAUSE: &str = "held, but the host has no route to the pod, which its main plugin sets";
     const REMEDY: &str = "find out what removed it, such as a restart of systemd-networkd without `ManageForeignRoutes=no`; set it again:";
-    warning(CAUSE, REMEDY).with_commands(repair(pod, routes, link))
+    error(CAUSE, REMEDY).with_commands(repair(pod, routes, link))
 }
 
 /// The finding if the host does not forward packets of a pod as it should.
 fn forwarding(pod: PodPlace<'_>, forwarded: &Forwarded, links: &[&Link]) -> Option<Finding> {
-    const OFF: &str = "held, but the host does not forward packets of the pod";
-    const OFF_REMEDY: &str =
-        "find out what switched it off (`grep -r forward /etc/sysctl.*`), and switch it on:";
     let link = own_link(pod, links)?;
     if let Some(switch) = &forwarded.switched_off {
-        let finding = warning(OFF, OFF_REMEDY);
-        let evidence = vec![format!("/proc/sys/{switch} is 0")];
-        let command = format!("echo 1 | sudo tee /proc/sys/{switch}");
-        return Some(finding.with_evidence(evidence).with_commands([command]));
+        return Some(not_forwarded(pod, switch));
     }
-    to_outside(pod, &forwarded.to_outside)
-        .or_else(|| {
-            const DISCARDED: &str =
-                "held, but a rule of the host discards packets from other networks for the pod";
-            const ELSEWHERE: &str = "held, but a rule of the host leads packets from other networks for the pod elsewhere";
-            by_rule(pod, &forwarded.from_outside, link.index, [DISCARDED, ELSEWHERE])
-        })
-        .or_else(|| {
-            const DISCARDED: &str = "held, but a rule of the host discards packets from the pod for other pods on this node";
-            const ELSEWHERE: &str = "held, but a rule of the host leads packets from the pod for other pods on this node elsewhere";
-            let (way, other) = forwarded.to_other_pod.as_ref()?;
-            by_rule(pod, way, *other, [DISCARDED, ELSEWHERE])
-        })
+    let from_outside = || {
+        const DISCARDED: &str =
+            "held, but the rules of the host discard packets from other networks for the pod";
+        const ELSEWHERE: &str =
+            "held, but a rule of the host leads packets from other networks for the pod elsewhere";
+        let way = forwarded.from_outside.as_ref()?;
+        diverted(way, link.index, [DISCARDED, ELSEWHERE], pod.host)
+    };
+    let to_other_pod = || {
+        const DISCARDED: &str = "held, but the rules of the host discard packets from the pod for other pods on this node";
+        const ELSEWHERE: &str = "held, but a rule of the host leads packets from the pod for other pods on this node elsewhere";
+        let (way, other) = forwarded.to_other_pod.as_ref()?;
+        diverted(way, *other, [DISCARDED, ELSEWHERE], pod.host)
+    };
+    let to_subnet = || {
+        const DISCARDED: &str = "held, but the rules of the host discard packets from the pod for other hosts of its subnet";
+        const ELSEWHERE: &str = "held, but a rule of the host leads packets from the pod for other hosts of its subnet elsewhere";
+        let own = pod.host.link(pod.if_name)?;
+        match forwarded.to_subnet.as_ref()? {
+            Way::Discarded if forwarded.host_leaves => Some(warning(DISCARDED, RULE)),
+            Way::Route(route) if route.table != KernelRoute::MAIN_TABLE => {
+                let interface = own.master.unwrap_or(own.index);
+                diverted(
+                    &Way::Route(route.clone()),
+                    interface,
+                    [DISCARDED, ELSEWHERE],
+                    pod.host,
+                )
+            }
+            // Routes of the main table are a finding about the host.
+            Way::Route(_) | Way::Discarded => None,
+        }
+    };
+    to_outside(pod, forwarded)
+        .or_else(to_subnet)
+        .or_else(from_outside)
+        .or_else(to_other_pod)
 }
 
-/// The finding for packets that packets of the host itself would follow to this link, so that only a rule keeps them from it.
-fn by_rule(
-    pod: PodPlace<'_>,
-    way: &Forwarding,
+/// The finding for forwarding that is switched off by a file below /proc/sys.
+fn not_forwarded(pod: PodPlace<'_>, switch: &str) -> Finding {
+    const CAUSE: &str = "held, but the host does not forward packets of the pod";
+    const REMEDY: &str = "find out what switched it off (for example `grep -rs forward /etc/sysctl.conf /etc/sysctl.d /run/sysctl.d /usr/lib/sysctl.d`), and switch it on";
+    let finding = if pod.address.is_ipv6() {
+        // The kernel removes the default route that routers announced, unless accept_ra is 2.
+        let remedy = format!(
+            "{REMEDY}; where routers announce the default route, first set `net.ipv6.conf.{}.accept_ra` to 2",
+            pod.if_name
+        );
+        error(CAUSE, &remedy)
+    } else {
+        let command = format!("echo 1 | sudo tee /proc/sys/{switch}");
+        error(CAUSE, &format!("{REMEDY}:")).with_commands([command])
+    };
+    finding.with_evidence(vec![format!("/proc/sys/{switch} is 0")])
+}
+
+/// The finding for packets that do not leave by this link. Packets of the host itself do, so only rules can be the reason.
+fn diverted(
+    way: &Way,
     link: u32,
     [discarded, elsewhere]: [&'static str; 2],
+    host: &HostNetwork,
 ) -> Option<Finding> {
     match way {
-        Forwarding::Discarded => Some(warning(discarded, RULE)),
-        Forwarding::Route(route) if route.link.is_some_and(|other| other != link) => {
-            let shown = pod.host.describe_route(route);
-            let evidence = vec![format!("a rule leads to the route `{shown}`")];
-            Some(warning(elsewhere, RULE).with_evidence(evidence))
+        Way::Discarded => Some(warning(discarded, RULE)),
+        Way::Route(route) if route.link.is_some_and(|other| other != link) => {
+            Some(by_rule(elsewhere, route, host))
         }
-        Forwarding::Route(_) | Forwarding::Unknown => None,
+        Way::Route(_) => None,
     }
+}
+
+/// The finding for a route that a rule leads to.
+fn by_rule(cause: &'static str, route: &KernelRoute, host: &HostNetwork) -> Finding {
+    let shown = host.describe_route(route);
+    warning(cause, RULE).with_evidence(vec![format!("a rule leads to the route `{shown}`")])
 }
 
 /// The finding if packets of a pod for other networks do not leave by the network interface of its pool.
-fn to_outside(pod: PodPlace<'_>, way: &Forwarding) -> Option<Finding> {
-    const DISCARDED: &str = "held, but a rule of the host discards packets from the pod";
-    const NO_ROUTE: &str = "held, but the host has no route of IPv6 to other networks";
+fn to_outside(pod: PodPlace<'_>, forwarded: &Forwarded) -> Option<Finding> {
+    const DISCARDED: &str = "held, but the rules of the host discard packets from the pod";
     const BY_RULE: &str =
         "held, but a rule of the host leads packets from the pod away from its network interface";
-    const BY_OTHER: &str =
-        "held, but packets from the pod leave by the network interface of another pool";
     let host = pod.host;
-    let own = host.link(pod.if_name)?;
-    let route = match way {
-        Forwarding::Unknown => return None,
-        Forwarding::Discarded => {
-            let of_host = host.way_to(outside(pod.address)).and_then(Way::route);
-            let leaves = of_host.is_some_and(|route| route.kind == RouteKind::Unicast);
-            return match (leaves, pod.address) {
-                (true, _) => Some(warning(DISCARDED, RULE)),
-                // That is a finding of its own.
-                (false, IpAddr::V4(_)) => None,
-                (false, IpAddr::V6(_)) => {
-                    let remedy = format!(
-                        "have the service that configures the network set the default route; where routers announce it, a host that forwards needs `net.ipv6.conf.{}.accept_ra=2`",
-                        pod.if_name
-                    );
-                    Some(warning(NO_ROUTE, &remedy))
-                }
-            };
-        }
-        Forwarding::Route(route) => route,
+    let route = match forwarded.to_outside.as_ref()? {
+        Way::Discarded if forwarded.host_leaves => return Some(warning(DISCARDED, RULE)),
+        // That of IPv4 is a finding about the host.
+        Way::Discarded => return without_default_route(pod).filter(|_| pod.address.is_ipv6()),
+        Way::Route(route) => route,
     };
+    if route.kind != RouteKind::Unicast || route.is_to_one_address() {
+        return None;
+    }
+    let own = host.link(pod.if_name)?;
     let by = host
         .links
         .iter()
@@ -412,20 +530,50 @@ fn to_outside(pod: PodPlace<'_>, way: &Forwarding) -> Option<Finding> {
     if by.index == own.index || Some(by.index) == own.master {
         return None;
     }
-    let shown = host.describe_route(route);
     if route.table != KernelRoute::MAIN_TABLE {
-        let evidence = vec![format!("a rule leads to the route `{shown}`")];
-        return Some(warning(BY_RULE, RULE).with_evidence(evidence));
+        return Some(by_rule(BY_RULE, route, host));
     }
     // Other links are a finding about the host.
+    let is_of_pool = pod.interfaces.contains(&*by.name);
+    is_of_pool.then(|| by_other_interface(pod, route))
+}
+
+/// The finding for a pod with IPv6 on a host without default route of IPv6.
+fn without_default_route(pod: PodPlace<'_>) -> Option<Finding> {
+    const CAUSE: &str = "held, but the host has no default route of IPv6";
+    let is_default = |route: &KernelRoute| {
+        let net = route.destination;
+        net.addr().is_ipv6() && net.prefix_len() == 0 && route.kind == RouteKind::Unicast
+    };
+    if pod.host.kernel_routes.iter().any(is_default) {
+        return None;
+    }
     let remedy = format!(
-        "Azure drops packets from the address of another network interface, unless IP forwarding is enabled: have a rule (`ip rule`) lead packets from these addresses to a table whose default route leaves by {}",
+        "unless that is intended, have the service that configures the network set it; where the kernel takes it from announcements of routers, a host that forwards needs `net.ipv6.conf.{}.accept_ra=2`",
         pod.if_name
     );
-    let evidence = vec![format!("the host uses the route `{shown}`")];
-    pod.interfaces
-        .contains(&*by.name)
-        .then(|| warning(BY_OTHER, &remedy).with_evidence(evidence))
+    Some(warning(CAUSE, &remedy))
+}
+
+/// The note for packets that leave by the network interface of another pool. They may get an address of that interface.
+fn by_other_interface(pod: PodPlace<'_>, route: &KernelRoute) -> Finding {
+    const CAUSE: &str = "held, but packets from the pod to other networks leave by the network interface of another pool";
+    let remedy = format!(
+        "no action needed if they leave with the address of that interface (`ipMasq`), or if IP forwarding is enabled for it in Azure; if not, Azure drops them: have rules (`ip rule`) lead packets from these addresses to a table whose default route leaves by {}, after a rule that leads packets for pods on this node to the main table",
+        pod.if_name
+    );
+    let shown = pod.host.describe_route(route);
+    Finding {
+        severity: Severity::Note,
+        ..warning(CAUSE, &remedy).with_evidence(vec![format!("the host uses the route `{shown}`")])
+    }
+}
+
+fn error(cause: &'static str, remedy: &str) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        ..warning(cause, remedy)
+    }
 }
 
 fn warning(cause: &'static str, remedy: &str) -> Finding {

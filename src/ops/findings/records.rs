@@ -103,10 +103,13 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     found.extend(kept.flat_map(|(_, found)| found));
     let twice = duplicates(&holders, ipam, evidence);
     let mut misplaced = misplaced(&holders, view);
-    misplaced.retain(|finding| twice.iter().all(|other| other.subject != finding.subject));
+    let mut unrouted = unrouted(&holders, ipam, view);
+    for findings in [&mut misplaced, &mut unrouted] {
+        findings.retain(|finding| twice.iter().all(|other| other.subject != finding.subject));
+    }
     found.extend(twice.into_iter().chain(misplaced));
     found.extend(unconfigured(&holders, &index, view));
-    found.extend(unrouted(&holders, ipam, view));
+    found.extend(unrouted);
     // The evidence may still show what was released meanwhile.
     let is_taken = |address| before.contains(&address) || holders.contains_key(&address);
     let known: BTreeSet<_> = ipam.records().map(Record::address).collect();
@@ -275,9 +278,10 @@ fn unrouted(holders: &Holders, ipam: &Ipam, view: &NodeView<'_>) -> Vec<Finding>
     };
     let finding = |(address, all): (&IpAddr, &Vec<HeldAddress>)| {
         let held = all.first()?;
-        let id = held.holder.netns.as_ref()?.id?;
-        let routes = view.routes_of_pods.get(&(id, *address))?;
-        if held.age_seconds < CONFIGURED_AFTER {
+        let netns = held.holder.netns.as_ref()?;
+        let is_configured = view.evidence.kernel.addresses_in(netns)?.contains(address);
+        let routes = view.routes_of_pods.get(&(netns.id?, *address))?;
+        if !is_configured || held.age_seconds < CONFIGURED_AFTER {
             return None;
         }
         let pool = pool_of(*address)?;

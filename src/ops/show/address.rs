@@ -249,12 +249,12 @@ impl AddressReport {
         (self.usage, self.next) = if excluded {
             let why = "it is not allocated: ipam.exclude covers it";
             (AddressUse::Excluded, vec![why.to_owned()])
-        } else if free.on_host {
-            let why = "it is skipped: at the last ADD the host had it, or a route to it";
-            (AddressUse::OnHost, vec![why.to_owned()])
         } else if facts.withheld.contains(&self.address) {
             let why = "it is not allocated: the sandbox of its last holder was released, and still has it";
             (AddressUse::Withheld, vec![why.to_owned()])
+        } else if free.on_host {
+            let why = "it is skipped: at the last ADD the host had it, or a route to it";
+            (AddressUse::OnHost, vec![why.to_owned()])
         } else if let Some(left) = left {
             let cooldown = format!(
                 "it is in cooldown for {} more, and allocated earlier only when nothing else is free",

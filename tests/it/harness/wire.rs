@@ -204,7 +204,9 @@ fn answer(stream: &mut TcpStream, reply: Reply, path: &str) {
             thread::sleep(wait);
             stream.write_all(&second)
         }),
-        Reply::Redirect(to, body) if to.ends_with(path) => stream.write_all(&http(200, &body)),
+        Reply::Redirect(to, body) if to.splitn(4, '/').nth(3) == path.strip_prefix('/') => {
+            stream.write_all(&http(200, &body))
+        }
         Reply::Redirect(to, _) => write!(
             stream,
             "HTTP/1.1 302 X\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

@@ -125,23 +125,40 @@ broken_nodes! {
     }
     rules_divert_packets_that_the_host_forwards_to_pods {
         screen: true,
-        broken_by: concat!(pods_of_ptp!(), "; ip rule add iif eth0 to 10.224.0.5 blackhole; ip route add 10.224.0.0/16 dev eth0 table 30400; ip rule add from 10.224.0.6 lookup 30400"),
+        broken_by: concat!(pods_of_ptp!(), "; ip rule add iif eth0 to 10.224.0.5 unreachable; ip route add 10.224.0.0/16 dev eth0 table 30400; ip rule add from 10.224.0.6 lookup 30400"),
         later: 120,
         findings: &["unrouted", "unrouted"],
-        by_hand: "ip rule del iif eth0 to 10.224.0.5 blackhole; ip rule del from 10.224.0.6 lookup 30400",
+        by_hand: "ip rule del iif eth0 to 10.224.0.5 unreachable; ip rule del from 10.224.0.6 lookup 30400",
     }
     the_interface_of_the_pool_does_not_forward {
         broken_by: concat!(pods_of_ptp!(), "; echo 0 >/proc/sys/net/ipv4/conf/eth0/forwarding"),
         later: 120,
         findings: &["unrouted"],
     }
-    pods_leave_by_the_interface_of_another_pool {
-        screen: true,
-        broken_by: concat!(pods_of_ptp!(), "; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
-            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/><IPAddress Address=\"10.230.0.5\" IsPrimary=\"false\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml"),
+    a_vpn_takes_the_whole_subnet_by_its_metric {
+        broken_by: "ip route add 10.224.0.0/16 dev eth0 src 10.224.0.4 metric 100; ip route del 10.224.0.0/16 dev eth0 metric 0; ip link add tun0 up type bridge; ip route add 10.224.0.0/16 dev tun0 metric 50",
+        findings: &["interface"],
+        by_hand: "ip link del tun0",
+    }
+    a_rule_leads_packets_for_the_subnet_to_a_vpn {
+        broken_by: concat!(pods_of_ptp!(), "; ip link add tun0 up type bridge; ip route add 10.224.0.0/16 dev tun0 table 52; for n in 1 5 6 7; do ip route add throw 10.224.0.$n table 52; done; ip rule add pref 5270 lookup 52"),
         later: 120,
         findings: &["unrouted"],
-        by_hand: "ip route add default via 10.224.0.1 dev eth0 table 100; ip rule add to 10.224.0.0/16 lookup main pref 90; for n in 5 6 7; do ip rule add from 10.224.0.$n lookup 100 pref 100; done",
+        by_hand: "ip rule del pref 5270",
+    }
+    the_host_does_not_answer_pods_that_ask_for_their_gateway {
+        broken_by: concat!(pods_of_ptp!(), "; echo 2 >/proc/sys/net/ipv4/conf/all/arp_ignore"),
+        later: 120,
+        findings: &["unrouted"],
+    }
+    the_host_checks_the_sources_of_packets_and_discards_test_networks {
+        broken_by: concat!(pods_of_ptp!(), "; echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter; $OURS check | grep 'Nothing is wrong' || exit 1; ip route add blackhole 192.0.2.0/24; $OURS check | grep 'Nothing is wrong' || exit 1; echo 2 >/proc/sys/net/ipv4/conf/all/rp_filter"),
+        later: 120,
+    }
+    pods_leave_by_the_interface_of_another_pool {
+        broken_by: concat!(pods_of_ptp!(), "; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
+            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/><IPAddress Address=\"10.230.0.5\" IsPrimary=\"false\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml; COLUMNS=999 later 120 $OURS check | grep 'leave by the network interface of another'"),
+        later: 120,
     }
     the_host_does_not_forward_packets_of_pods {
         screen: true,
@@ -159,7 +176,7 @@ broken_nodes! {
         by_hand: "ip link del tun0",
     }
     a_vpn_takes_a_part_of_the_subnet {
-        broken_by: "ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 10.224.0.0/17 via 10.8.0.1 dev tun0; COLUMNS=999 $OURS check | grep '10.224.0.0/17 dev tun0. leads a part of the subnet 10.224.0.0/16'",
+        broken_by: "ip link add tun0 up type bridge; ip addr add 10.8.0.6/24 dev tun0; ip route add 10.224.0.0/17 via 10.8.0.1 dev tun0; COLUMNS=999 $OURS check | grep '10.224.0.0/17 dev tun0. leads packets for a part of the subnet 10.224.0.0/16'",
         findings: &["interface"],
         by_hand: "ip link del tun0",
     }
