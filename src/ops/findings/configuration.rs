@@ -420,8 +420,8 @@ fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
         "queryUrl",
     ];
     let keys = plugin.netconf.members().map(|(key, _)| key);
-    let outside = keys.filter(|key| ONLY_OURS.iter().any(|ours| key.eq_ignore_ascii_case(ours)));
-    let outside = outside.map(|key| {
+    let is_ours = |key: &&String| ONLY_OURS.iter().any(|ours| key.eq_ignore_ascii_case(ours));
+    let outside = keys.filter(is_ours).map(|key| {
         let text = format!("{key} beside type has no effect on addresses");
         let remedy = format!("if ipam.{key} is meant, put it into ipam in {shown}");
         Finding::warning(FindingKind::Conflist, &text, &remedy).about(shown)

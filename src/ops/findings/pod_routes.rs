@@ -294,7 +294,8 @@ fn link(pod: PodPlace<'_>, routes: &PodRoutes, links: &[&Link]) -> Option<Findin
     {
         let commands = match own {
             Some(link) => repair(pod, routes, link),
-            None => vec![switch_on(link)],
+            None if is_plain_path(&link.name) => vec![switch_on(link)],
+            None => Vec::new(),
         };
         return Some(error(OFF, REMEDY).with_commands(commands));
     }
