@@ -233,7 +233,13 @@ mod tests {
             ("10.1.0.5", Usage::Held(Held::default())),
             ("10.1.0.6", Usage::Held(suspect)),
             ("10.1.0.7", Usage::Free(released(71))),
-            ("10.1.0.8", Usage::Free(released(70))),
+            (
+                "10.1.0.8",
+                Usage::Free(Free {
+                    on_host: true,
+                    ..released(70)
+                }),
+            ),
             ("10.1.0.9", Usage::Free(on_host)),
         ] {
             record(&mut ipam, address).usage = usage;

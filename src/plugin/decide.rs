@@ -781,6 +781,10 @@ mod tests {
             is_withheld: true,
             ..TestHost::default()
         };
+        let with_a_route = TestHost {
+            is_withheld: true,
+            on_host: [ip("10.0.0.4")].into(),
+        };
         let mut state = state();
         for record in state.ipam_mut().pools_mut().flat_map(|p| &mut p.records) {
             record.usage = Usage::Free(Free {
@@ -791,6 +795,7 @@ mod tests {
         }
         for (own, host, expected) in [
             (None, &still_there, false),
+            (None, &with_a_route, false),
             (netns(8), &still_there, false),
             (netns(7), &still_there, true),
             (None, &empty_host(), true),
@@ -805,7 +810,10 @@ mod tests {
             if let Err(refusal) = granted {
                 assert!(refusal.to_string().ends_with("0 free, 2 withheld"));
                 assert_eq!(ipam.records().count(), 2);
-                assert!(ipam.records().all(|r| r.free().unwrap().released.is_some()));
+                let free = || ipam.records().map(|r| (r.address(), r.free().unwrap()));
+                assert!(free().all(|(_, free)| free.released.is_some()));
+                let marked = free().filter(|(_, free)| free.on_host);
+                assert!(marked.map(|(address, _)| address).eq(host.on_host.clone()));
             }
         }
         let named = PoolSelector::Named("10.0.0.0/24".to_owned());

@@ -27,7 +27,7 @@ pub struct PodRoutes {
     forwarded: Option<Forwarded>,
 }
 
-/// What happens to packets that the host forwards; `None` where the kernel does not answer, or takes their address for a forged one.
+/// What happens to packets that the host forwards. A way is `None` where the kernel does not answer, or takes their address for a forged one.
 #[derive(Debug)]
 struct Forwarded {
     /// The file below /proc/sys that switches forwarding off.
@@ -69,8 +69,8 @@ struct PodAddress<'a> {
 struct PoolPlace<'a> {
     /// Its network interface, or what that is a port of.
     interface: Option<&'a Link>,
-    /// The last address of its subnet for a host.
-    last: Option<IpAddr>,
+    /// An address of its subnet that nothing on this node has.
+    neighbour: Option<IpAddr>,
 }
 
 impl<'a> PodAddress<'a> {
@@ -103,16 +103,17 @@ pub fn read_routes_of_pods(
     let mut pools: BTreeMap<IpAddr, PoolPlace<'_>> = BTreeMap::new();
     for (_, key, pool) in ipam.pools() {
         let link = host.link(&pool.if_name);
+        let is_elsewhere = |address: &IpAddr| {
+            let mut listed = ipam.records().map(Record::address);
+            !kernel.configured.contains_key(address) && listed.all(|other| other != *address)
+        };
         let place = PoolPlace {
             interface: link.map(|link| host.master_of(link).unwrap_or(link)),
-            last: pool.net(key).and_then(last_host),
+            neighbour: pool.net(key).and_then(last_host).filter(is_elsewhere),
         };
         let addresses = pool.records.iter().map(Record::address);
         pools.extend(addresses.map(|address| (address, place)));
     }
-    // Nothing on this node has it.
-    let is_elsewhere =
-        |address: &IpAddr| !pools.contains_key(address) && !kernel.configured.contains_key(address);
     let mut pods = Vec::new();
     for (namespace, links) in &by_namespace {
         let addresses = kernel.addresses_by_namespace.get(namespace);
@@ -123,10 +124,7 @@ pub fn read_routes_of_pods(
                     address: *address,
                     links,
                     way: host.way_to(*address),
-                    pool: PoolPlace {
-                        last: pool.last.filter(is_elsewhere),
-                        ..*pool
-                    },
+                    pool: *pool,
                 });
             }
         }
@@ -168,17 +166,20 @@ fn forwarded(
     };
     let mut others = pods.iter().filter(is_other);
     let other = others.find_map(|other| Some((other.address, other.routed_link()?)));
-    let outside = outside(address);
-    let of_host = host.way_to(outside).and_then(Way::route);
+    let other_network = outside(address);
+    let of_host = host.way_to(other_network).and_then(Way::route);
     Some(Forwarded {
         switched_off: switched_off(paths, address, [Some(link), pod.pool.interface]),
-        to_outside: ask(address, link, outside),
+        to_outside: ask(address, link, other_network),
         host_leaves: of_host.is_some_and(|route| route.kind == RouteKind::Unicast),
-        to_subnet: pod.pool.last.and_then(|last| ask(address, link, last)),
+        to_subnet: pod
+            .pool
+            .neighbour
+            .and_then(|neighbour| ask(address, link, neighbour)),
         from_outside: pod
             .pool
             .interface
-            .and_then(|interface| ask(outside, interface, address)),
+            .and_then(|interface| ask(other_network, interface, address)),
         to_other_pod: other.and_then(|(other, at)| Some((ask(address, link, other)?, at.index))),
     })
 }
@@ -256,9 +257,10 @@ pub fn examine(pod: PodPlace<'_>, routes: &PodRoutes) -> Option<Finding> {
     }
     let links = pod.host.links.iter();
     let links: Vec<&Link> = links.filter(|l| routes.links.contains(&l.index)).collect();
-    let finding = link(pod, routes, &links)
-        .or_else(|| to_pod(pod, routes, &links))
-        .or_else(|| forwarding(pod, routes.forwarded.as_ref()?, &links))?;
+    let own = own_link(pod, &links);
+    let finding = link(pod, routes, &links, own)
+        .or_else(|| to_pod(pod, routes, &links, own))
+        .or_else(|| forwarding(pod, routes.forwarded.as_ref()?, own?))?;
     Some(finding.about(pod.address))
 }
 
@@ -282,13 +284,17 @@ fn own_link<'a>(pod: PodPlace<'_>, links: &[&'a Link]) -> Option<&'a Link> {
 }
 
 /// The finding if the host's end of the link to the pod is not as the main plugin set it up.
-fn link(pod: PodPlace<'_>, routes: &PodRoutes, links: &[&Link]) -> Option<Finding> {
+fn link(
+    pod: PodPlace<'_>,
+    routes: &PodRoutes,
+    links: &[&Link],
+    own: Option<&Link>,
+) -> Option<Finding> {
     const OFF: &str = "held, but the host's end of the link to the pod is switched off";
     const WITHOUT_IPV6: &str = "held, but IPv6 is switched off on the link to the pod";
     const NO_GATEWAY: &str = "held, but the host's end of the link to the pod lacks the address of the gateway, which the plugin ptp sets";
     const ARP: &str = "held, but the host does not answer the pod that asks for the hardware address of its gateway";
     const REMEDY: &str = "find out what changed it, and set it up again:";
-    let own = own_link(pod, links);
     if let [link] = links
         && !link.is_up
     {
@@ -361,13 +367,17 @@ fn switch_on(link: &Link) -> String {
 }
 
 /// The finding if packets of the host for a pod do not get there.
-fn to_pod(pod: PodPlace<'_>, routes: &PodRoutes, links: &[&Link]) -> Option<Finding> {
+fn to_pod(
+    pod: PodPlace<'_>,
+    routes: &PodRoutes,
+    links: &[&Link],
+    own: Option<&Link>,
+) -> Option<Finding> {
     const DISCARDED: &str = "held, but the rules of the host discard packets for the pod";
     const RULE_ELSEWHERE: &str = "held, but a rule of the host leads packets for the pod elsewhere";
     const ROUTE_ELSEWHERE: &str =
         "held, but a route of the host leads packets for the pod elsewhere";
     let host = pod.host;
-    let own = own_link(pod, links);
     let route = match routes.to_pod.as_ref()? {
         Way::Discarded if has_route(pod) => return Some(warning(DISCARDED, RULE)),
         Way::Discarded => return Some(missing_route(pod, routes, own?)),
@@ -424,8 +434,7 @@ fn missing_route(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Finding 
 }
 
 /// The finding if the host does not forward packets of a pod as it should.
-fn forwarding(pod: PodPlace<'_>, forwarded: &Forwarded, links: &[&Link]) -> Option<Finding> {
-    let link = own_link(pod, links)?;
+fn forwarding(pod: PodPlace<'_>, forwarded: &Forwarded, link: &Link) -> Option<Finding> {
     if let Some(switch) = &forwarded.switched_off {
         return Some(not_forwarded(pod, switch));
     }
@@ -447,19 +456,12 @@ fn forwarding(pod: PodPlace<'_>, forwarded: &Forwarded, links: &[&Link]) -> Opti
         const DISCARDED: &str = "held, but the rules of the host discard packets from the pod for other hosts of its subnet";
         const ELSEWHERE: &str = "held, but a rule of the host leads packets from the pod for other hosts of its subnet elsewhere";
         let own = pod.host.link(pod.if_name)?;
+        let interface = own.master.unwrap_or(own.index);
         match forwarded.to_subnet.as_ref()? {
-            Way::Discarded if forwarded.host_leaves => Some(warning(DISCARDED, RULE)),
-            Way::Route(route) if route.table != KernelRoute::MAIN_TABLE => {
-                let interface = own.master.unwrap_or(own.index);
-                diverted(
-                    &Way::Route(route.clone()),
-                    interface,
-                    [DISCARDED, ELSEWHERE],
-                    pod.host,
-                )
-            }
-            // Routes of the main table are a finding about the host.
-            Way::Route(_) | Way::Discarded => None,
+            // That is a finding about the host.
+            Way::Route(route) if route.table == KernelRoute::MAIN_TABLE => None,
+            Way::Discarded if !forwarded.host_leaves => None,
+            way => diverted(way, interface, [DISCARDED, ELSEWHERE], pod.host),
         }
     };
     to_outside(pod, forwarded)
@@ -581,5 +583,171 @@ fn warning(cause: &'static str, remedy: &str) -> Finding {
     Finding {
         cause,
         ..Finding::warning(FindingKind::Unrouted, &cause, &remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::host_network::HostEntry;
+    use super::*;
+
+    const POD: u32 = 5;
+
+    fn link(index: u32, name: &str) -> Link {
+        Link {
+            index,
+            name: name.to_owned(),
+            is_up: true,
+            ..Link::default()
+        }
+    }
+
+    fn route(destination: &str, link: u32) -> KernelRoute {
+        KernelRoute {
+            destination: destination.parse().unwrap(),
+            kind: RouteKind::Unicast,
+            table: KernelRoute::MAIN_TABLE,
+            link: Some(link),
+            metric: None,
+        }
+    }
+
+    /// A host with a pod of ptp, which has an address of both families.
+    fn host() -> HostNetwork {
+        let entry = |net: &str| HostEntry {
+            net: net.parse().unwrap(),
+            link: "veth1".to_owned(),
+            is_secondary: false,
+        };
+        HostNetwork {
+            links: vec![link(2, "eth0"), link(POD, "veth1")],
+            entries: vec![entry("10.1.0.1/32"), entry("fd00::1/128")],
+            kernel_routes: vec![route("0.0.0.0/0", 2), route("10.1.0.0/16", 2)],
+            ..HostNetwork::default()
+        }
+    }
+
+    /// What the kernel says of the pod while nothing is wrong.
+    fn healthy(address: &str) -> PodRoutes {
+        let by = |link| Some(Way::Route(route("::/0", link)));
+        PodRoutes {
+            links: [POD].into(),
+            lacks_ipv6: false,
+            ignores_arp: None,
+            to_pod: Some(Way::Route(route(address, POD))),
+            forwarded: Some(Forwarded {
+                switched_off: None,
+                to_outside: by(2),
+                host_leaves: true,
+                from_outside: by(POD),
+                to_subnet: by(2),
+                to_other_pod: None,
+            }),
+        }
+    }
+
+    /// The severity, text and commands of the finding about the pod.
+    fn find(
+        address: &str,
+        plugin: &str,
+        host: &HostNetwork,
+        routes: &PodRoutes,
+    ) -> Option<(Severity, String, Vec<String>)> {
+        let address: IpAddr = address.parse().unwrap();
+        let gateway = if address.is_ipv4() {
+            "10.1.0.1"
+        } else {
+            "fd00::1"
+        };
+        let pod = PodPlace {
+            address,
+            plugin,
+            if_name: "eth0",
+            gateway: gateway.parse().ok(),
+            interfaces: &["eth0"].into(),
+            host,
+        };
+        examine(pod, routes).map(|found| (found.severity, found.text, found.commands))
+    }
+
+    #[test]
+    fn a_pod_whose_packets_arrive_is_no_finding() {
+        for (address, net) in [("10.1.0.5", "10.1.0.5/32"), ("fd00::5", "fd00::5/128")] {
+            for plugin in WITH_LINKS {
+                assert_eq!(
+                    find(address, plugin, &host(), &healthy(net)),
+                    None,
+                    "{plugin}"
+                );
+            }
+        }
+        let mut unknown = healthy("10.1.0.5/32");
+        unknown.to_pod = None;
+        unknown.forwarded = None;
+        assert_eq!(find("10.1.0.5", PTP, &host(), &unknown), None);
+    }
+
+    #[test]
+    fn the_link_of_ptp_is_set_up_again_in_the_order_that_works() {
+        let mut host = host();
+        host.entries.clear();
+        host.links[1].is_up = false;
+        let mut routes = healthy("fd00::5/128");
+        routes.lacks_ipv6 = true;
+        let (severity, _, commands) = find("fd00::5", PTP, &host, &routes).unwrap();
+        assert_eq!(severity, Severity::Error);
+        assert_eq!(
+            commands,
+            [
+                "echo 0 | sudo tee /proc/sys/net/ipv6/conf/veth1/disable_ipv6",
+                "sudo ip link set dev veth1 up",
+                "sudo ip address replace fd00::1/128 dev veth1 nodad",
+                "sudo ip route replace fd00::5 dev veth1",
+            ]
+        );
+        // Calico sets up its own links, and only that the link is off is certain.
+        host.links[1].name = "cali1".to_owned();
+        let (_, text, commands) = find("fd00::5", PTP, &host, &routes).unwrap();
+        assert!(text.ends_with("is switched off"), "{text}");
+        assert_eq!(commands, ["sudo ip link set dev cali1 up"]);
+        host.links[1].is_up = true;
+        assert_eq!(find("fd00::5", PTP, &host, &routes), None);
+    }
+
+    #[test]
+    fn no_command_switches_on_forwarding_of_ipv6() {
+        for (address, net, count) in [
+            ("10.1.0.5", "10.1.0.5/32", 1),
+            ("fd00::5", "fd00::5/128", 0),
+        ] {
+            let mut routes = healthy(net);
+            let forwarded = routes.forwarded.as_mut().unwrap();
+            forwarded.switched_off = Some("net/x".to_owned());
+            let (severity, _, commands) = find(address, PTP, &host(), &routes).unwrap();
+            assert_eq!((severity, commands.len()), (Severity::Error, count));
+        }
+    }
+
+    #[test]
+    fn a_missing_default_route_is_only_a_finding_about_pods_with_ipv6() {
+        for (address, net, expected) in [
+            ("10.1.0.5", "10.1.0.5/32", None),
+            (
+                "fd00::5",
+                "fd00::5/128",
+                Some("held, but the host has no default route of IPv6"),
+            ),
+        ] {
+            let mut routes = healthy(net);
+            let forwarded = routes.forwarded.as_mut().unwrap();
+            forwarded.to_outside = Some(Way::Discarded);
+            forwarded.host_leaves = false;
+            let text =
+                |host: &HostNetwork| find(address, PTP, host, &routes).map(|(_, text, _)| text);
+            assert_eq!(text(&host()).as_deref(), expected);
+            let mut with_one = host();
+            with_one.kernel_routes.push(route("::/0", 2));
+            assert_eq!(text(&with_one), None);
+        }
     }
 }

@@ -272,10 +272,6 @@ fn unconfigured(holders: &Holders, index: &EvidenceIndex<'_>, view: &NodeView<'_
 /// Held addresses whose packets the host does not route as it should.
 fn unrouted(holders: &Holders, ipam: &Ipam, view: &NodeView<'_>) -> Vec<Finding> {
     let interfaces = ipam.pools().map(|(_, _, pool)| &*pool.if_name).collect();
-    let pool_of = |address: IpAddr| {
-        let mut pools = ipam.pools().map(|(_, _, pool)| pool);
-        pools.find(|pool| pool.records.iter().any(|r| r.address() == address))
-    };
     let finding = |(address, all): (&IpAddr, &Vec<HeldAddress>)| {
         let held = all.first()?;
         let netns = held.holder.netns.as_ref()?;
@@ -284,7 +280,7 @@ fn unrouted(holders: &Holders, ipam: &Ipam, view: &NodeView<'_>) -> Vec<Finding>
         if !is_configured || held.age_seconds < CONFIGURED_AFTER {
             return None;
         }
-        let pool = pool_of(*address)?;
+        let (_, _, pool) = ipam.pools().find(|(_, key, _)| *key == held.pool)?;
         let pod = PodPlace {
             address: *address,
             plugin: view.networks.get(&*held.holder.attachment.network)?,
