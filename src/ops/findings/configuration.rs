@@ -385,6 +385,15 @@ fn conflist(
 /// belong to the main plugin.
 fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
     const BESIDE_TYPE: [&str; 2] = ["logLevel", "logTarget"];
+    // Main plugins have keys such as routes and master themselves.
+    const ONLY_OURS: [&str; 6] = [
+        "cooldown",
+        "exclude",
+        "families",
+        "keep",
+        "queryInterval",
+        "queryUrl",
+    ];
     let near_one = |key: &str| BESIDE_TYPE.into_iter().find(|known| is_near(key, known));
     let finding = |key: &str, remedy: String| {
         let text = format!("{key} is not a key of this plugin, so it has no effect");
@@ -410,15 +419,6 @@ fn misspelt_keys(plugin: &Plugin, shown: &str) -> Vec<Finding> {
         let remedy = format!("if {known} is meant, correct it in {shown}");
         is_wrong.then(|| finding(key, remedy))
     });
-    // Main plugins have keys such as routes and master themselves.
-    const ONLY_OURS: [&str; 6] = [
-        "cooldown",
-        "exclude",
-        "families",
-        "keep",
-        "queryInterval",
-        "queryUrl",
-    ];
     let keys = plugin.netconf.members().map(|(key, _)| key);
     let is_ours = |key: &&String| ONLY_OURS.iter().any(|ours| key.eq_ignore_ascii_case(ours));
     let outside = keys.filter(is_ours).map(|key| {

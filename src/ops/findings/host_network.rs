@@ -423,8 +423,13 @@ fn way_to(address: IpAddr, all: &[KernelRoute]) -> Option<Way> {
 
 /// Whether IPv6 is switched off on a link. `default` stands for the links that are created from now on.
 pub fn lacks_ipv6(paths: &Paths, link: &str) -> bool {
-    let file = paths.under_root(&format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"));
-    read_text(&file).is_ok_and(|text| text.trim() == "1")
+    sysctl(paths, &format!("net/ipv6/conf/{link}/disable_ipv6")) == Some(1)
+}
+
+/// The number in a file below /proc/sys; `None` where it cannot be read.
+pub fn sysctl(paths: &Paths, name: &str) -> Option<u32> {
+    let text = read_text(&paths.under_root(&format!("/proc/sys/{name}"))).ok()?;
+    text.trim().parse().ok()
 }
 
 /// The route of this type that discards packets to an address. In its table no route is more specific.

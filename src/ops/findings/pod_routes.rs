@@ -5,10 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use super::host_network::{HostNetwork, Way, lacks_ipv6, removal};
-use crate::host::{
-    KernelRoute, Link, Paths, RouteKind, forwarding_route, links, outside, read_text,
-};
+use super::host_network::{HostNetwork, Way, lacks_ipv6, removal, sysctl};
+use crate::host::{KernelRoute, Link, Paths, RouteKind, forwarding_route, links, outside};
 use crate::ipam::{Ipam, Kernel, Record};
 use crate::ops::finding::{Finding, FindingKind, Severity, is_plain_path};
 
@@ -195,23 +193,16 @@ fn last_host(net: IpNet) -> Option<IpAddr> {
 /// The file below /proc/sys that keeps the host from answering a pod that asks for the hardware address of its gateway: the host has that
 /// address without a subnet. Of the two files, the higher value counts.
 fn ignores_arp(paths: &Paths, link: &Link) -> Option<String> {
-    let ignores = |switch: &String| {
-        let file = paths.under_root(&format!("/proc/sys/{switch}"));
-        read_text(&file).is_ok_and(|text| text.trim().parse().is_ok_and(|value: u8| value > 1))
-    };
     ["all", &link.name]
         .map(|name| format!("net/ipv4/conf/{name}/arp_ignore"))
         .into_iter()
-        .find(ignores)
+        .find(|name| sysctl(paths, name).is_some_and(|value| value > 1))
 }
 
 /// The file below /proc/sys that switches off forwarding of packets that come by one of these links. `ip_forward` switches all links at
 /// once; the file of a link decides.
 fn switched_off(paths: &Paths, address: IpAddr, by: [Option<&Link>; 2]) -> Option<String> {
-    let is_off = |switch: &String| {
-        let file = paths.under_root(&format!("/proc/sys/{switch}"));
-        read_text(&file).is_ok_and(|text| text.trim() == "0")
-    };
+    let is_off = |name: &String| sysctl(paths, name) == Some(0);
     if address.is_ipv6() {
         return Some("net/ipv6/conf/all/forwarding".to_owned()).filter(is_off);
     }
