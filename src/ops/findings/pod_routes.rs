@@ -60,6 +60,8 @@ struct PodAddress<'a> {
     /// What happens to packets of the host for it.
     way: Option<Way>,
     pool: PoolPlace<'a>,
+    /// An address of its subnet that nothing on this node has.
+    neighbour: Option<IpAddr>,
 }
 
 /// Where a pool is on this host.
@@ -67,8 +69,7 @@ struct PodAddress<'a> {
 struct PoolPlace<'a> {
     /// Its network interface, or what that is a port of.
     interface: Option<&'a Link>,
-    /// An address of its subnet that nothing on this node has.
-    neighbour: Option<IpAddr>,
+    subnet: Option<IpNet>,
 }
 
 impl<'a> PodAddress<'a> {
@@ -101,17 +102,15 @@ pub fn read_routes_of_pods(
     let mut pools: BTreeMap<IpAddr, PoolPlace<'_>> = BTreeMap::new();
     for (_, key, pool) in ipam.pools() {
         let link = host.link(&pool.if_name);
-        let is_elsewhere = |address: &IpAddr| {
-            let mut listed = ipam.records().map(Record::address);
-            !kernel.configured.contains_key(address) && listed.all(|other| other != *address)
-        };
         let place = PoolPlace {
             interface: link.map(|link| host.master_of(link).unwrap_or(link)),
-            neighbour: pool.net(key).and_then(last_host).filter(is_elsewhere),
+            subnet: pool.net(key),
         };
         let addresses = pool.records.iter().map(Record::address);
         pools.extend(addresses.map(|address| (address, place)));
     }
+    let is_elsewhere =
+        |address: &IpAddr| !pools.contains_key(address) && !kernel.configured.contains_key(address);
     let mut pods = Vec::new();
     for (namespace, links) in &by_namespace {
         let addresses = kernel.addresses_by_namespace.get(namespace);
@@ -123,6 +122,7 @@ pub fn read_routes_of_pods(
                     links,
                     way: host.way_to(*address),
                     pool: *pool,
+                    neighbour: pool.subnet.and_then(last_host).filter(is_elsewhere),
                 });
             }
         }
@@ -171,7 +171,6 @@ fn forwarded(
         to_outside: ask(address, link, other_network),
         host_leaves: of_host.is_some_and(|route| route.kind == RouteKind::Unicast),
         to_subnet: pod
-            .pool
             .neighbour
             .and_then(|neighbour| ask(address, link, neighbour)),
         from_outside: pod
