@@ -15,7 +15,7 @@ use crate::cni::{CallError, Defaults, NAME, NAME_V6, Route, ipam_keys, is_ipam_k
 use crate::codec::named_address;
 use crate::failure::Failure;
 use crate::host::Paths;
-use crate::ipam::Ipam;
+use crate::ipam::{Ipam, Record};
 use crate::ops::conf_file::{ConfFile, Encoding, Plugin, ignored_files};
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility, is_plain_path};
 use crate::ops::node::Node;
@@ -31,9 +31,9 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     let held = inspection.state.ipam().holders().count();
     let executables = &inspection.executables;
     found.extend(conflists(paths, config, executables, held, visibility));
-    let subnets = known_subnets(inspection.state.ipam(), inspection.matched());
-    found.extend(overlapping(config, paths.name(), &subnets));
-    let subnets: Vec<IpNet> = subnets.into_iter().collect();
+    let known = Known::new(inspection.state.ipam(), inspection.matched());
+    found.extend(overlapping(config, paths.name(), &known));
+    let subnets: Vec<IpNet> = known.subnets.into_iter().collect();
     found.extend(config.ours(paths.name()).filter_map(|(file, plugin)| {
         let foreign = ForeignGateway::find(plugin, &config.defaults, &subnets)?;
         let severity = if foreign.is_fatal {
@@ -480,28 +480,80 @@ impl Display for ForeignGateway {
     }
 }
 
-/// Every subnet that this plugin allocates from, as the state or the source knows it. The subnet of all addresses, which stands for no
-/// pools, is left out.
-fn known_subnets(ipam: &Ipam, matched: Option<&MatchedListing>) -> BTreeSet<IpNet> {
-    let known = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
-    let listed = matched.iter().flat_map(|m| &m.inventory.pools);
-    let all = known.chain(listed.map(|pool| pool.subnet));
-    all.filter(|subnet| subnet.prefix_len() > 0).collect()
+/// What this plugin allocates from: the state's pools and the listed ones.
+struct Known {
+    /// Without the subnet of all addresses.
+    subnets: BTreeSet<IpNet>,
+    addresses: BTreeSet<IpAddr>,
 }
 
-/// Plugins whose `ipam` names subnets that overlap ours.
-fn overlapping(config: &NodeConfig, name: &str, known: &BTreeSet<IpNet>) -> Vec<Finding> {
+impl Known {
+    fn new(ipam: &Ipam, matched: Option<&MatchedListing>) -> Known {
+        let listed = matched.iter().flat_map(|m| &m.inventory.pools);
+        let subnets = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
+        let subnets = subnets.chain(listed.clone().map(|pool| pool.subnet));
+        let addresses = ipam.records().map(Record::address);
+        Known {
+            subnets: subnets.filter(|subnet| subnet.prefix_len() > 0).collect(),
+            addresses: addresses
+                .chain(listed.flat_map(|pool| pool.addresses.iter().copied()))
+                .collect(),
+        }
+    }
+
+    /// The subnet that another plugin allocates from, too.
+    fn overlap(&self, range: &AddressRange) -> Option<&IpNet> {
+        let mut addresses = self.addresses.iter();
+        if range.is_bounded() && !addresses.any(|address| range.contains(*address)) {
+            return None;
+        }
+        let mut subnets = self.subnets.iter();
+        subnets.find(|ours| ours.contains(&range.net) || range.net.contains(*ours))
+    }
+}
+
+/// The addresses that another plugin allocates.
+struct AddressRange {
+    net: IpNet,
+    /// The first and the last one, if only a part of the prefix is allocated.
+    first: Option<IpAddr>,
+    last: Option<IpAddr>,
+}
+
+impl AddressRange {
+    fn is_bounded(&self) -> bool {
+        self.first.is_some() || self.last.is_some()
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        self.net.contains(&address)
+            && self.first.is_none_or(|first| first <= address)
+            && self.last.is_none_or(|last| address <= last)
+    }
+}
+
+impl From<IpNet> for AddressRange {
+    fn from(net: IpNet) -> Self {
+        AddressRange {
+            net,
+            first: None,
+            last: None,
+        }
+    }
+}
+
+/// Plugins whose `ipam` names addresses that are in our subnets.
+fn overlapping(config: &NodeConfig, name: &str, known: &Known) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in config.usable() {
         for plugin in file.plugins.iter().filter(|plugin| !plugin.uses_ipam(name)) {
             let mut theirs = Vec::new();
             if let Some(ipam) = plugin.netconf.get("ipam") {
-                subnets(ipam, &mut theirs);
+                ranges(ipam, &mut theirs);
             }
-            let overlap = theirs.iter().find_map(|net| {
-                let overlaps = |ours: &&IpNet| ours.contains(net) || net.contains(*ours);
-                Some((net, known.iter().find(overlaps)?))
-            });
+            let overlap = theirs
+                .iter()
+                .find_map(|range| Some((range.net, known.overlap(range)?)));
             if let Some((net, subnet)) = overlap {
                 let path = file.path.display();
                 let kind = plugin.ipam_kind().unwrap_or("unknown");
@@ -515,30 +567,43 @@ fn overlapping(config: &NodeConfig, name: &str, known: &BTreeSet<IpNet>) -> Vec<
             }
         }
     }
-    if found.is_empty() && !known.is_empty() {
-        let text = "no other IPAM plugin allocates from our subnets";
+    if found.is_empty() && !known.subnets.is_empty() {
+        let text = "no other IPAM plugin allocates our addresses";
         found.push(Finding::ok(FindingKind::Conflict, &text));
     }
     found
 }
 
 /// Collects every prefix that a plugin allocates from: `subnet`, `ranges`, `range` and the like.
-fn subnets(value: &Tree, found: &mut Vec<IpNet>) {
+fn ranges(value: &Tree, found: &mut Vec<AddressRange>) {
     match value {
-        Tree::Text(text) => found.extend(parse_prefix(text)),
-        Tree::List(items) => items.iter().for_each(|item| subnets(item, found)),
+        Tree::Text(text) => found.extend(parse_prefix(text).map(AddressRange::from)),
+        Tree::List(items) => items.iter().for_each(|item| ranges(item, found)),
         Tree::Object(members) => {
+            let mut own = Vec::new();
             for (key, value) in members {
                 match (&**key, value) {
                     // These are not allocated from.
                     ("routes" | "exclude" | "gateway" | "dns", _) => {}
                     // The prefix length of a single address is that of its network.
                     ("address", Tree::Text(text)) => {
-                        found.extend(named_address(text).map(IpNet::from));
+                        own.extend(
+                            named_address(text).map(|one| AddressRange::from(IpNet::from(one))),
+                        );
                     }
-                    (_, value) => subnets(value, found),
+                    (_, value) => ranges(value, &mut own),
                 }
             }
+            // host-local and whereabouts spell them differently.
+            let bound = |keys: [&str; 2]| {
+                let mut texts = keys.iter().filter_map(|key| value.text_at(key));
+                texts.find_map(named_address)
+            };
+            for range in &mut own {
+                range.first = range.first.or(bound(["rangeStart", "range_start"]));
+                range.last = range.last.or(bound(["rangeEnd", "range_end"]));
+            }
+            found.extend(own);
         }
         Tree::Other(_) => {}
     }
@@ -557,8 +622,9 @@ mod tests {
             files: vec![parse(&text).unwrap()],
             ..NodeConfig::default()
         };
-        let ours = BTreeSet::from(["10.224.0.0/16".parse().unwrap()]);
-        overlapping(&config, "azure-vnet-ipam", &ours)
+        let ours = listed("10.224.0.0/16", &["10.224.0.6", "10.224.0.7"]);
+        let known = Known::new(&Ipam::default(), Some(&ours));
+        overlapping(&config, "azure-vnet-ipam", &known)
     }
 
     #[test]
@@ -568,6 +634,8 @@ mod tests {
             r#"{"type":"host-local","ranges":[[{"subnet":"10.9.0.0/16"}],[{"subnet":"10.0.0.0/8"}]]}"#,
             r#"{"type":"whereabouts","range":"10.224.0.0/17"}"#,
             r#"{"type":"static","addresses":[{"address":"10.224.0.9/24"}]}"#,
+            r#"{"type":"host-local","ranges":[[{"subnet":"10.224.0.0/16","rangeStart":"10.224.0.7","rangeEnd":"10.224.0.9"}]]}"#,
+            r#"{"type":"whereabouts","range":"10.224.0.0/16","range_end":"10.224.0.6"}"#,
         ] {
             let lines = clash(ipam);
             assert_eq!(lines.len(), 1, "{ipam}");
@@ -577,6 +645,8 @@ mod tests {
         for ipam in [
             r#"{"type":"host-local","subnet":"10.225.0.0/16","routes":[{"dst":"0.0.0.0/0"}]}"#,
             r#"{"type":"static","addresses":[{"address":"10.9.0.1/4"}]}"#,
+            r#"{"type":"host-local","ranges":[[{"subnet":"10.224.0.0/16","rangeStart":"10.224.0.8"}]]}"#,
+            r#"{"type":"whereabouts","range":"10.224.0.0/16","range_start":"10.224.0.1","range_end":"10.224.0.5"}"#,
             r#"{"type":"azure-vnet-ipam","subnet":"10.224.0.0/16"}"#,
             r#"{"type":"dhcp"}"#,
             "7",
@@ -634,8 +704,8 @@ mod tests {
         let mut ipam = Ipam::default();
         ipam.merge(&listed("10.1.0.0/16", &["10.1.0.6"]).inventory, Moment(1));
         let subnets = |answer: &str| {
-            let known = known_subnets(&ipam, Some(&listed(answer, &[])));
-            Vec::from_iter(known.iter().map(ToString::to_string))
+            let known = Known::new(&ipam, Some(&listed(answer, &[])));
+            Vec::from_iter(known.subnets.iter().map(ToString::to_string))
         };
         assert_eq!(subnets("10.2.0.0/16"), ["10.1.0.0/16", "10.2.0.0/16"]);
         assert_eq!(subnets("0.0.0.0/0"), ["10.1.0.0/16"]);

@@ -212,9 +212,11 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
             let stored: BTreeSet<&str> = stored.map(|(_, _, pool)| &*pool.if_name).collect();
             let was_it = |link: &&Link| stored.contains(&*link.name) || links.len() == 1;
             let candidates: Vec<&Link> = links.iter().filter(was_it).collect();
-            // A device that was made with another address is not the one that Azure means.
+            // A device that was made with another address is not the one that Azure means. Where that is unknown, pods may be using the
+            // present address.
+            let is_in_use = host.links.iter().any(|link| link.peer_namespace.is_some());
             let was_changed = |link: &Link| match &*link.permanent_mac {
-                "" => is_of_this_node(link),
+                "" => is_of_this_node(link) && !is_in_use,
                 permanent => format_mac(permanent) == listed,
             };
             if let ([_], [only], []) = (interfaces, &*candidates, &*matched.link_names())
