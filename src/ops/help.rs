@@ -334,7 +334,8 @@ this for both names, unless --name names one.
 Refuses if no kept original answers VERSION as a CNI plugin does, because pods
 whose configuration names the plugin would not start. With --force, removes the
 plugin then. Without --force, also refuses to replace a file of another program
-that does not answer.
+that does not answer, and to let the original start from a state that was lost
+or damaged and not yet rebuilt.
 
 State, log and settings stay for the original.
 

@@ -25,6 +25,7 @@ use super::outcome::{
 };
 use super::probe::ask_version;
 use super::screen::join_first;
+use super::state_view::{LOST, StateView};
 use super::version::LINE;
 use crate::cni::{CniVersion, NAME, NAME_V6};
 use crate::failure::SUDO_REMEDY;
@@ -251,6 +252,12 @@ impl Installation {
                     "at {path} there is {found}, which does not answer VERSION as a CNI plugin does; add --force to replace it by {kept_path}"
                 )));
             }
+            None if is_state_lost(node) && !force => {
+                return Ok(self.refused(&format!(
+                    "{} was lost or damaged, so the original would allocate addresses that pods have; wait until an ADD has rebuilt it, or add --force",
+                    node.paths().state().display()
+                )));
+            }
             None => {
                 fs::rename(&self.kept, &self.path).map_err(self.failed("replace the file"))?;
                 let warning = self.unspoken_version(node, &kept_versions);
@@ -368,6 +375,12 @@ impl Installation {
             ))
         }
     }
+}
+
+/// Whether the original, which knows neither backup nor rebuild, would not see the addresses that pods have.
+fn is_state_lost(node: &Node) -> bool {
+    let StateView { state, report, .. } = StateView::load(node);
+    state.restored.is_some() || report.condition == LOST
 }
 
 /// Copies a file with its mode, or a link as a link.

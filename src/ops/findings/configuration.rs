@@ -97,7 +97,9 @@ fn conflists(
             let is_first = ours.first().is_none_or(|(file, _)| path < &*file.path);
             let file = config.files.iter().find(|file| file.path == path);
             let is_ours = file.is_some_and(|file| file.plugins.iter().any(|p| p.uses_ipam(name)));
-            let mut finding = refused(why, file, is_first, is_ours).about(shown);
+            // What else names this plugin may be in use, and a file that comes before it would take its place.
+            let is_only_one = is_ours && ours.is_empty();
+            let mut finding = refused(why, file, is_first, is_only_one).about(shown);
             if let Some(other) = before
                 && ours.is_empty()
             {
@@ -144,7 +146,8 @@ fn conflists(
                 [first, ..] => not_read(&text, first),
             };
             let about_folder = finding.about(&shown);
-            found.push(taken_over(about_folder, config.files.first(), held, name));
+            let first = config.files.first();
+            found.push(taken_over(about_folder, first, executables, held, name));
         }
         (_, Some((file, _))) => {
             if let Some(first) = config.used_instead_of(file, name) {
@@ -156,7 +159,7 @@ fn conflists(
                     "unless {other} leads to it, as multus does, remove that or give {shown} a name before it"
                 );
                 let finding = Finding::warning(KIND, &text, &remedy).about(&shown);
-                found.push(taken_over(finding, Some(first), held, name));
+                found.push(taken_over(finding, Some(first), executables, held, name));
             }
         }
         _ => {}
@@ -184,9 +187,9 @@ fn is_same(file: &ConfFile, ours: &[(&ConfFile, &Plugin)]) -> bool {
         .is_some_and(|(first, _)| first.path == file.path)
 }
 
-/// A file that runtimes refuse. `is_first` says whether they read it before all of ours; `is_ours`, whether it names this plugin. Another
-/// network is not made valid: it would take the pods over.
-fn refused(why: &str, file: Option<&ConfFile>, is_first: bool, is_ours: bool) -> Finding {
+/// A file that runtimes refuse. `is_first` says whether they read it before all of ours; `is_only_one`, whether it alone names this
+/// plugin. Another network is not made valid: it would take the pods over.
+fn refused(why: &str, file: Option<&ConfFile>, is_first: bool, is_only_one: bool) -> Finding {
     const KIND: FindingKind = FindingKind::Conflist;
     let severity = if is_first {
         Severity::Error
@@ -194,7 +197,7 @@ fn refused(why: &str, file: Option<&ConfFile>, is_first: bool, is_ours: bool) ->
         Severity::Warning
     };
     let text = format_args!("runtimes refuse it: {why}");
-    match file.filter(|_| is_ours).and_then(repair_command) {
+    match file.filter(|_| is_only_one).and_then(repair_command) {
         Some((remedy, command)) => {
             let finding = Finding::new(severity, KIND, &text, &remedy);
             finding.with_commands([command])
@@ -221,7 +224,7 @@ fn repair_command(file: &ConfFile) -> Option<(&'static str, String)> {
             ),
         )),
         (Encoding::Utf8, Some(to)) if !to.exists() => Some((
-            "remove it, or give it the ending that fits:",
+            "give it the ending that fits:",
             format!("sudo mv {from} {}", to.display()),
         )),
         (Encoding::Utf8, _) => None,
@@ -274,11 +277,27 @@ fn not_read(text: &str, path: &Path) -> Finding {
 }
 
 /// Adds to a finding that pods still hold addresses, though another plugin makes new ones.
-fn taken_over(finding: Finding, first: Option<&ConfFile>, held: usize, name: &str) -> Finding {
+fn taken_over(
+    finding: Finding,
+    first: Option<&ConfFile>,
+    executables: &Executables,
+    held: usize,
+    name: &str,
+) -> Finding {
     let Some(first) = first.filter(|_| held > 0) else {
         return finding;
     };
     let kind = first.plugins.first().map_or("unknown", Plugin::kind);
+    if let Some(missing) = executables.missing(kind) {
+        let (missing, first) = (missing.display(), first.path.display());
+        return Finding {
+            text: format!(
+                "{}; {missing}, which {first} needs, is missing",
+                finding.text
+            ),
+            ..finding
+        };
+    }
     let addresses = pluralize(held, "address is", "addresses are");
     Finding {
         text: format!(

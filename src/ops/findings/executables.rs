@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::cni::CniVersion;
+use crate::cni::{CniVersion, NAME};
 use crate::host::metadata_below;
 use crate::ops::conf_file::{ConfFile, Plugin, SINCE_1_2, SINCE_1_3};
 use crate::ops::finding::{Finding, FindingKind, Severity, is_plain_path, remount};
@@ -109,6 +109,12 @@ impl Executables {
         let names = self.found.keys();
         let paths = names.map(|name| self.folder.join(name));
         [self.folder.clone()].into_iter().chain(paths).collect()
+    }
+
+    /// Where a plugin is missing. Without this program, the folder may not be the one of the runtime.
+    pub fn missing(&self, kind: &str) -> Option<PathBuf> {
+        let path = self.folder.join(kind);
+        (self.folder.join(NAME).exists() && !path.exists()).then_some(path)
     }
 
     /// Why it cannot be said what an ADD through the plugins of this file comes to.

@@ -198,7 +198,8 @@ fn leaked(leak: Leak, held: &Held, holder: &HeldAddress, view: &NodeView<'_>) ->
 fn unknown_holder(holder: &HeldAddress, evidence: &Evidence) -> Finding {
     let cause =
         "held for an unknown holder: found in use, or in an old copy, when the state was rebuilt";
-    let remedy = "no action needed: the DEL of its pod frees it, or reclaim once the pod is dead";
+    let remedy =
+        "no action needed: the DEL of its pod frees it, or else reclaim once the pod is dead";
     Finding {
         cause,
         evidence: describe_uses(holder.address, evidence),

@@ -112,7 +112,12 @@ fn answered(
     // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
     if is_matched && matched.inventory.addresses() == 0 && matched.unusable.count == 0 {
-        let text = "the source lists no address for pods";
+        let mut records = inspection.state.ipam().records();
+        let text = if records.any(|record| record.free().is_some()) {
+            "the source lists no address for pods; new pods get stored ones, to which Azure may not deliver, and if that lasts for a minute, none"
+        } else {
+            "the source lists no address for pods"
+        };
         let remedy = "assign secondary IP configurations to the node's network interface in Azure";
         found.push(Finding::error(FindingKind::Interface, &text, &remedy));
     }

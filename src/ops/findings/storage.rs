@@ -13,7 +13,9 @@ use super::inspection::{Inspection, LockingProcess};
 use crate::host::{BLOCK, check_room, io_reason, read_text, room, write_refusal};
 use crate::ipam::{Evidence, EvidenceList, UnreadablePart};
 use crate::log::check_syslog;
-use crate::ops::finding::{Finding, FindingKind as Kind, Visibility, is_plain_path, mount_point};
+use crate::ops::finding::{
+    Finding, FindingKind as Kind, Severity, Visibility, is_plain_path, mount_point,
+};
 use crate::ops::install::{Kind as Installed, identify};
 use crate::ops::node::Node;
 use crate::ops::outcome::needs_root;
@@ -563,6 +565,13 @@ fn log_folder(folder: &Path, effect: &str, visibility: &mut Visibility) -> Optio
         return None;
     }
     let text = format_args!("{effect} in {shown}: {why}");
+    if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        return Some(Finding {
+            severity: Severity::Warning,
+            text: text.to_string(),
+            ..Finding::read_only(Kind::Log, folder)
+        });
+    }
     let remedy = "pods are not affected; make room, or make it writable:";
     let finding = Finding::warning(Kind::Log, &text, &remedy).about(&shown);
     Some(finding.with_commands([format!("df -h {shown}; df -i {shown}; findmnt -T {shown}")]))
@@ -644,7 +653,6 @@ fn cache_files(evidence: &Evidence, node: &Node) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::ipam::Moment;
-    use crate::ops::finding::Severity;
     use crate::state::Document;
 
     fn parsed(json: &str) -> State {
