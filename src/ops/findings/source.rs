@@ -114,7 +114,7 @@ fn answered(
     if is_matched && matched.inventory.addresses() == 0 && matched.unusable.count == 0 {
         let mut records = inspection.state.ipam().records();
         let text = if records.any(|record| record.free().is_some()) {
-            "the source lists no address for pods; new pods get stored ones, to which Azure may not deliver, and if that lasts for a minute, none"
+            "the source lists no address for pods; until that has lasted for a minute, new pods get stored ones, to which Azure may not deliver"
         } else {
             "the source lists no address for pods"
         };
@@ -219,7 +219,7 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
             let candidates: Vec<&Link> = links.iter().filter(was_it).collect();
             // A device that was made with another address is not the one that Azure means. Where that is unknown, pods may be using the
             // present address.
-            let is_in_use = host.links.iter().any(|link| link.peer_namespace.is_some());
+            let is_in_use = inspection.state.ipam().holders().next().is_some();
             let was_changed = |link: &Link| match &*link.permanent_mac {
                 "" => is_of_this_node(link) && !is_in_use,
                 permanent => format_mac(permanent) == listed,

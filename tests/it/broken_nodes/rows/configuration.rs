@@ -197,7 +197,7 @@ broken_nodes! {
         findings: &["settings"],
     }
     another_conflist_comes_first {
-        broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; COLUMNS=999 $OURS check | grep 'another plugin took over (ptp, in /etc/cni/net.d/05-x.conf), and 3 addresses are held'",
+        broken_by: "echo '{\"cniVersion\": \"1.0.0\", \"name\": \"x\", \"type\": \"ptp\"}' >/etc/cni/net.d/05-x.conf; COLUMNS=999 $OURS check | grep '/opt/cni/bin/ptp, which /etc/cni/net.d/05-x.conf needs, is missing'; cp /opt/cni/bin/bridge /opt/cni/bin/ptp; COLUMNS=999 $OURS check | grep 'another plugin took over (ptp, in /etc/cni/net.d/05-x.conf), and 3 addresses are held'",
         findings: &["conflist"],
         add: Add::Unknown,
         by_hand: "rm /etc/cni/net.d/05-x.conf",

@@ -100,11 +100,12 @@ broken_nodes! {
         findings: &["source"],
     }
     hardware_address_was_changed {
-        screen: true,
         broken_by: "ip link set dev eth0 address 00:0d:3a:9f:12:34",
         findings: &["interface"],
+        by_hand: "ip link set dev eth0 address 7c:1e:52:f9:f3:c4",
     }
     hardware_address_was_changed_before_the_first_pod {
+        screen: true,
         kind: "wrong-mac",
         findings: &["interface"],
         add: Add::Fails,
