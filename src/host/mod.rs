@@ -24,7 +24,8 @@ pub use links::{Link, links, links_named};
 pub use netns::{host_namespace_id, namespace_id, netns, netns_cookie};
 pub use network::{
     HostAddress, KernelRoute, NetnsScanner, Route, RouteKind, discarding_kind, forwarding_route,
-    host_addresses, host_has, host_routes, matching_route, namespace_has, outside, routes,
+    host_addresses, host_has, host_routes, matching_route, matching_route_from, namespace_has,
+    outside, routes,
 };
 pub use paths::Paths;
 pub use rotating_file::{RotatingFile, rotated_path};

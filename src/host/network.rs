@@ -256,6 +256,17 @@ pub fn matching_route(address: IpAddr) -> io::Result<Option<KernelRoute>> {
     Ok(answer.and_then(|message| KernelRoute::parse(&message)))
 }
 
+/// Returns the route that the kernel uses to an address for packets from one of its own; `None` if it has none, or a `blackhole` or
+/// `unreachable` one.
+///
+/// # Errors
+/// The kernel does not answer, `from` is not its own, or a route or rule of type `prohibit` applies.
+pub fn matching_route_from(from: IpAddr, to: IpAddr) -> io::Result<Option<KernelRoute>> {
+    let request = route_request(to, MATCHING_ENTRY, Some(from), None);
+    let answer = Netlink::open()?.ask(netlink::GET_ROUTE, &request)?;
+    Ok(answer.and_then(|message| KernelRoute::parse(&message)))
+}
+
 /// Returns the type of the route or rule that discards packets to an address; `None` if none does. Sends nothing.
 pub fn discarding_kind(address: IpAddr) -> Option<RouteKind> {
     let anywhere = match address {
@@ -291,7 +302,7 @@ pub fn host_has(paths: &Paths, address: IpAddr) -> io::Result<bool> {
 /// The kernel does not answer, the link is gone, or the kernel takes the address for a forged one. Since Linux 6.13 that has the same error
 /// as a route or rule of type `blackhole`.
 pub fn forwarding_route(from: IpAddr, link: u32, to: IpAddr) -> io::Result<Option<KernelRoute>> {
-    let request = route_request(to, MATCHING_ENTRY, Some((from, link)));
+    let request = route_request(to, MATCHING_ENTRY, Some(from), Some(link));
     let answer = Netlink::open()?.request(netlink::GET_ROUTE, &request);
     match answer.as_ref().map_err(io::Error::raw_os_error) {
         Err(Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES)) => Ok(None),
@@ -312,22 +323,24 @@ const MATCHING_ENTRY: u32 = 0x2000 | 0x1000;
 
 /// Asks for the route to an address from the network namespace of the caller; `None` if it has none.
 fn ask_route(to: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
-    let request = route_request(to, flags, None);
+    let request = route_request(to, flags, None, None);
     Netlink::open()?.ask(netlink::GET_ROUTE, &request)
 }
 
-/// The request for the route of a packet of this host, or of one that comes from an address by a link.
-fn route_request(to: IpAddr, flags: u32, incoming: Option<(IpAddr, u32)>) -> Vec<u8> {
+/// The request for the route of a packet: of one that comes by a link, or else of one of this host.
+fn route_request(to: IpAddr, flags: u32, from: Option<IpAddr>, by: Option<u32>) -> Vec<u8> {
     const RTA_SRC: u16 = 2;
     const RTA_IIF: u16 = 3;
     let (family, bytes) = address_bytes(to);
     let bits = u8::try_from(bytes.len() * 8).unwrap_or(u8::MAX);
-    let from_bits = if incoming.is_some() { bits } else { 0 };
+    let from_bits = if from.is_some() { bits } else { 0 };
     let mut request = vec![family, bits, from_bits, 0, 0, 0, 0, 0];
     request.extend(flags.to_ne_bytes());
     request.extend(attribute(RTA_DST, &bytes));
-    if let Some((from, link)) = incoming {
+    if let Some(from) = from {
         request.extend(attribute(RTA_SRC, &address_bytes(from).1));
+    }
+    if let Some(link) = by {
         request.extend(attribute(RTA_IIF, &link.to_ne_bytes()));
     }
     request

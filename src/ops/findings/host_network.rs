@@ -183,6 +183,15 @@ impl HostNetwork {
         entries.rfind(|entry| entry.net.addr() == address)
     }
 
+    /// The addresses of the host itself that other hosts may send to, of one family.
+    pub fn own_addresses(&self, is_ipv4: bool) -> impl Iterator<Item = &HostEntry> {
+        let is_global = move |entry: &&HostEntry| match entry.net.addr() {
+            IpAddr::V4(v4) => is_ipv4 && !v4.is_loopback() && !v4.is_link_local(),
+            IpAddr::V6(v6) => !is_ipv4 && !v6.is_loopback() && !v6.is_unicast_link_local(),
+        };
+        self.entries.iter().filter(is_global)
+    }
+
     /// The link with this name.
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)

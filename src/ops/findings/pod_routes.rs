@@ -1,12 +1,15 @@
 //! The routes and rules of this host that the packets of running pods meet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
 use super::host_network::{HostNetwork, Way, lacks_ipv6, removal, sysctl};
-use crate::host::{KernelRoute, Link, Paths, RouteKind, forwarding_route, links, outside};
+use crate::host::{
+    KernelRoute, Link, Paths, RouteKind, forwarding_route, links, matching_route_from, outside,
+};
 use crate::ipam::{Ipam, Kernel, Record};
 use crate::ops::finding::{Finding, FindingKind, Severity, is_plain_path};
 
@@ -21,6 +24,8 @@ pub struct PodRoutes {
     ignores_arp: Option<String>,
     /// What happens to packets of the host for the pod; `None` where the kernel does not answer.
     to_pod: Option<Way>,
+    /// The same for those that the host sends from its address on the network interface of the pool.
+    from_own_address: Option<Way>,
     /// What the host forwards; `None` if it does not route the packets of the pod.
     forwarded: Option<Forwarded>,
 }
@@ -43,8 +48,17 @@ struct Forwarded {
 }
 
 /// Asks the kernel about packets that come by a link.
-fn ask(from: IpAddr, link: &Link, to: IpAddr) -> Option<Way> {
-    let route = forwarding_route(from, link.index, to).ok()?;
+fn ask(host: &HostNetwork, from: IpAddr, link: &Link, to: IpAddr) -> Option<Way> {
+    let lookup = |to: IpAddr| forwarding_route(from, link.index, to);
+    let route = match lookup(to) {
+        // A `blackhole` and a forged address are the same error. Packets from a forged address do not reach the host itself, either.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            let own = host.own_addresses(from.is_ipv4()).next()?;
+            lookup(own.net.addr()).ok()?;
+            None
+        }
+        found => found.ok()?,
+    };
     // A link that is switched off receives nothing.
     link.is_up.then(|| route.map_or(Way::Discarded, Way::Route))
 }
@@ -134,6 +148,7 @@ pub fn read_routes_of_pods(
             lacks_ipv6: pod.links.iter().any(|link| lacks_ipv6(paths, &link.name)),
             ignores_arp: pod.links.iter().find_map(|link| ignores_arp(paths, link)),
             to_pod: pod.way.clone(),
+            from_own_address: from_own_address(host, pod),
             forwarded: forwarded(paths, host, pod, &pods),
         };
         found.insert((pod.namespace, pod.address), routes);
@@ -146,6 +161,15 @@ pub fn read_routes_of_pods(
         .collect();
     found.retain(|_, routes| routes.links.is_subset(&left));
     found
+}
+
+/// Asks for the way to a pod from the address of the host on the network interface of its pool.
+fn from_own_address(host: &HostNetwork, pod: &PodAddress<'_>) -> Option<Way> {
+    let interface = pod.pool.interface?;
+    let mut entries = host.own_addresses(pod.address.is_ipv4());
+    let own = entries.find(|entry| entry.link == interface.name)?;
+    let route = matching_route_from(own.net.addr(), pod.address).ok()?;
+    route.map(Way::Route)
 }
 
 /// Asks what the host forwards of the packets of a pod.
@@ -168,16 +192,17 @@ fn forwarded(
     let of_host = host.way_to(other_network).and_then(Way::route);
     Some(Forwarded {
         switched_off: switched_off(paths, address, [Some(link), pod.pool.interface]),
-        to_outside: ask(address, link, other_network),
+        to_outside: ask(host, address, link, other_network),
         host_leaves: of_host.is_some_and(|route| route.kind == RouteKind::Unicast),
         to_subnet: pod
             .neighbour
-            .and_then(|neighbour| ask(address, link, neighbour)),
+            .and_then(|neighbour| ask(host, address, link, neighbour)),
         from_outside: pod
             .pool
             .interface
-            .and_then(|interface| ask(other_network, interface, address)),
-        to_other_pod: other.and_then(|(other, at)| Some((ask(address, link, other)?, at.index))),
+            .and_then(|interface| ask(host, other_network, interface, address)),
+        to_other_pod: other
+            .and_then(|(other, at)| Some((ask(host, address, link, other)?, at.index))),
     })
 }
 
@@ -247,17 +272,20 @@ pub fn examine(pod: PodPlace<'_>, routes: &PodRoutes) -> Option<Finding> {
     }
     let links = pod.host.links.iter();
     let links: Vec<&Link> = links.filter(|l| routes.links.contains(&l.index)).collect();
-    let own = own_link(pod, &links);
+    let made = made_link(pod, &links);
+    // A port of a bridge is not routed.
+    let own = made.filter(|link| link.master.is_none());
     let finding = link(pod, routes, &links, own)
+        .or_else(|| attached(pod, routes, made?))
         .or_else(|| to_pod(pod, routes, &links, own))
+        .or_else(|| diverted_answers(pod, routes, own?))
         .or_else(|| forwarding(pod, routes.forwarded.as_ref()?, own?))?;
     Some(finding.about(pod.address))
 }
 
 /// The link that the main plugin made for a pod whose packets the host routes. Of several links, nothing says which is the one of the
-/// address. A port of a bridge is not routed. The network may have had another main plugin when the pod was added; the links of others
-/// have names that begin otherwise.
-fn own_link<'a>(pod: PodPlace<'_>, links: &[&'a Link]) -> Option<&'a Link> {
+/// address. The network may have had another main plugin when the pod was added; the links of others have names that begin otherwise.
+fn made_link<'a>(pod: PodPlace<'_>, links: &[&'a Link]) -> Option<&'a Link> {
     /// How the names of the links of azure-vnet begin.
     const AZURE: &str = "azv";
     const OF_OTHERS: [&str; 3] = [AZURE, "cali", "lxc"];
@@ -269,8 +297,31 @@ fn own_link<'a>(pod: PodPlace<'_>, links: &[&'a Link]) -> Option<&'a Link> {
         AZURE_VNET => link.name.starts_with(AZURE),
         _ => false,
     };
-    let is_plain = is_plain_path(&link.name);
-    (link.master.is_none() && is_of_plugin && is_plain).then_some(*link)
+    (is_of_plugin && is_plain_path(&link.name)).then_some(*link)
+}
+
+/// The finding if the host's end of the link to the pod was made a port of another link, although the host routes to the pod by it.
+fn attached(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Option<Finding> {
+    const PORT: &str =
+        "held, but the host's end of the link to the pod became a port of another link";
+    const REMEDY: &str = "unless that is intended, find out what attached it, such as `Bridge=` of systemd-networkd, and detach it:";
+    let master = pod.host.master_of(link)?;
+    let is_routed =
+        matches!(&routes.to_pod, Some(Way::Route(route)) if route.link == Some(link.index));
+    let evidence = vec![format!("{} is a port of {}", link.name, master.name)];
+    let command = format!("sudo ip link set dev {} nomaster", link.name);
+    let finding = warning(PORT, REMEDY).with_evidence(evidence);
+    is_routed.then(|| finding.with_commands([command]))
+}
+
+/// The finding if answers of the host do not get to the pod that asked it by its address on the network interface of the pool.
+fn diverted_answers(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Option<Finding> {
+    const DISCARDED: &str =
+        "held, but the rules of the host discard packets from its own address for the pod";
+    const ELSEWHERE: &str =
+        "held, but a rule of the host leads packets from its own address for the pod elsewhere";
+    let way = routes.from_own_address.as_ref()?;
+    diverted(way, link.index, [DISCARDED, ELSEWHERE], pod.host)
 }
 
 /// The finding if the host's end of the link to the pod is not as the main plugin set it up.
@@ -625,6 +676,7 @@ mod tests {
             lacks_ipv6: false,
             ignores_arp: None,
             to_pod: Some(Way::Route(route(address, POD))),
+            from_own_address: Some(Way::Route(route(address, POD))),
             forwarded: Some(Forwarded {
                 switched_off: None,
                 to_outside: by(2),

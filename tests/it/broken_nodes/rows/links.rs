@@ -111,6 +111,18 @@ broken_nodes! {
         findings: &["unrouted", "unrouted", "unrouted"],
         by_hand: "ip rule del from 10.224.0.5 unreachable; ip rule del to 10.224.0.6 prohibit; ip rule del from 10.224.0.7 lookup 51820",
     }
+    rules_of_type_blackhole_discard_packets_of_pods {
+        broken_by: concat!(pods_of_ptp!(), "; ip rule add from 10.224.0.5 blackhole; ip rule add to 10.224.0.6 iif eth0 blackhole; ip rule add from 10.224.0.4 to 10.224.0.7 lookup 100; ip route add default via 10.224.0.1 dev eth0 table 100; \
+            COLUMNS=999 later 120 $OURS check | grep 'packets from its own address for the pod elsewhere'"),
+        later: 120,
+        findings: &["unrouted", "unrouted", "unrouted"],
+        by_hand: "ip rule del from 10.224.0.5 blackhole; ip rule del to 10.224.0.6 iif eth0 blackhole; ip rule del from 10.224.0.4 to 10.224.0.7 lookup 100",
+    }
+    the_link_to_a_pod_became_a_port_of_a_bridge {
+        broken_by: concat!(pods_of_ptp!(), "; ip link add docker0 up type bridge; ip link set $(link web-1) master docker0"),
+        later: 120,
+        findings: &["unrouted"],
+    }
     the_host_changed_its_ends_of_the_links_to_pods {
         screen: true,
         broken_by: concat!(pods_of_ptp!(), "; ip addr del 10.224.0.1/32 dev $(link web-1); ip link set $(link web-2) down"),
