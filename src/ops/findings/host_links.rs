@@ -9,6 +9,7 @@ use super::host_network::{HostEntry, HostNetwork, WIRE_SERVER, lacks_ipv6, remov
 use super::inspection::Inspection;
 use crate::failure::Remedy;
 use crate::host::{KernelRoute, Link, Paths, RouteKind};
+use crate::ipam::Record;
 use crate::ops::conf_file::Plugin;
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::node::Node;
@@ -26,7 +27,9 @@ pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     }
     found.extend(behind_two_links(node.paths(), inspection));
     found.extend(diverting_routes(inspection));
-    found.extend(diverted_default_route(node.paths(), inspection));
+    for is_ipv4 in [true, false] {
+        found.extend(diverted_default_route(node.paths(), inspection, is_ipv4));
+    }
     found
 }
 
@@ -307,7 +310,8 @@ const RESTORE: &str = "sudo ip route add default";
 /// the service that configures the network wins over it, as its metric is lower.
 fn restore_default_route(inspection: &Inspection, net: IpNet, link: &str) -> Option<String> {
     let host = &inspection.host;
-    if host.has_default_route() || host.other_default_table().is_some() || !net.addr().is_ipv4() {
+    if host.has_default_route() || host.other_default_table(true).is_some() || !net.addr().is_ipv4()
+    {
         return None;
     }
     let index = host.link(link)?.index;
@@ -340,7 +344,7 @@ pub fn missing_default_route(inspection: &Inspection) -> Option<Finding> {
     };
     let finding =
         |text: &str, remedy: &str| Finding::new(severity, FindingKind::Interface, &text, &remedy);
-    if let Some(table) = host.other_default_table() {
+    if let Some(table) = host.other_default_table(true) {
         let text =
             format!("the main table has no default route of IPv4, and table {table} has one");
         return Some(finding(
@@ -552,25 +556,35 @@ fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
 }
 
 /// The finding for packets to other networks that leave the host by another link than those of pods should: by the default route of
-/// another network interface, or by a VPN. Routes of IPv4 in the main table count.
-fn diverted_default_route(paths: &Paths, inspection: &Inspection) -> Option<Finding> {
+/// another network interface, or by a VPN. Routes of one family in the main table count.
+fn diverted_default_route(
+    paths: &Paths,
+    inspection: &Inspection,
+    is_ipv4: bool,
+) -> Option<Finding> {
     let host = &inspection.host;
     // A list below a root replaces the links. Rules may lead to another table.
-    if host.entries.is_empty() || host.other_default_table().is_some() {
+    if host.entries.is_empty() || host.other_default_table(is_ipv4).is_some() {
         return None;
     }
     let mut ours = inspection.config.ours(paths.name());
     if !ours.any(|(_, plugin)| routes_through_host(plugin)) {
         return None;
     }
-    let own = links_of_pods(inspection);
+    let mut records = inspection.state.ipam().records();
+    let is_held_ipv6 = |record: &Record| record.address().is_ipv6() && record.held().is_some();
+    if !is_ipv4 && !records.any(is_held_ipv6) {
+        return None;
+    }
+    let own = links_of_pods(inspection, is_ipv4);
     let first = own.first()?;
     let leads_elsewhere = |route: &&KernelRoute| {
         let is_own = own.iter().any(|link| leads_by(route, link));
         // Where a route by several links leads is not known.
         route.kind == RouteKind::Unicast && route.link.is_some() && !is_own
     };
-    let routes = host.most_general_routes().into_iter();
+    let general = host.most_general_routes(is_ipv4);
+    let routes = general.iter().copied();
     let elsewhere: Vec<String> = routes
         .filter(leads_elsewhere)
         .map(|route| format!("`{}`", host.describe_route(route)))
@@ -579,20 +593,26 @@ fn diverted_default_route(paths: &Paths, inspection: &Inspection) -> Option<Find
         return None;
     }
     let text = format!(
-        "packets of pods to other networks leave the node by {}, and not by {}, which their addresses are on",
+        "{} of pods to other networks leave the node by {}, and not by {}, which their addresses are on",
+        if is_ipv4 { "packets" } else { "IPv6 packets" },
         elsewhere.join(" and "),
         first.name
     );
     let is_default = |route: &KernelRoute| route.destination.prefix_len() == 0;
     let mut remedy =
         "unless that is intended, have what sets the route, such as a VPN, leave it out".to_owned();
-    if host.most_general_routes().into_iter().all(is_default) {
+    if general.into_iter().all(is_default) {
         remedy.push_str(&format!(
             ", or set it with a higher metric than the default route of {}",
             first.name
         ));
     }
-    Some(Finding::warning(FindingKind::Interface, &text, &remedy).about("default route"))
+    let subject = if is_ipv4 {
+        "default route"
+    } else {
+        "default route of IPv6"
+    };
+    Some(Finding::warning(FindingKind::Interface, &text, &remedy).about(subject))
 }
 
 /// Whether pods of this main plugin send all packets through the routes of the host. Those of others are on the link of the subnet.
@@ -609,10 +629,10 @@ fn routes_through_host(plugin: &Plugin) -> bool {
 
 /// The links that are up and by which packets of pods should leave: the network interfaces with addresses for them, and a bridge to which
 /// azure-vnet moved the address of the node.
-fn links_of_pods(inspection: &Inspection) -> Vec<&Link> {
+fn links_of_pods(inspection: &Inspection, is_ipv4: bool) -> Vec<&Link> {
     let host = &inspection.host;
     let mut pools = subnets(inspection);
-    pools.retain(|net, pool| pool.has_addresses && net.addr().is_ipv4());
+    pools.retain(|net, pool| pool.has_addresses && net.addr().is_ipv4() == is_ipv4);
     let is_named = |link: &Link| pools.values().any(|pool| pool.link == link.name);
     let has_address = |link: &Link| {
         let mut entries = host.entries.iter().filter(|entry| entry.link == link.name);
@@ -638,6 +658,11 @@ pub fn connecting_addresses<'a>(
     let configured: Vec<&HostEntry> = entries
         .filter(|entry| entry.net.prefix_len() < entry.net.max_prefix_len())
         .collect();
+    let is_listed = |entry: &HostEntry| {
+        let matched = inspection.matched().into_iter();
+        let mut primary = matched.flat_map(|matched| &matched.primary);
+        primary.any(|own| own.link == entry.link && own.net.addr() == entry.net.addr())
+    };
     let mut found = Vec::new();
     // A range of the node is on no interface in particular, and its gateway may be here.
     for (subnet, pool) in subnets(inspection) {
@@ -651,8 +676,11 @@ pub fn connecting_addresses<'a>(
             .or(links.next());
         for entry in &configured {
             // Azure may have attached two network interfaces to one subnet.
-            let is_second =
-                || Some(&*entry.link) != first && !paths.device_of_link(&entry.link).exists();
+            let is_second = || {
+                Some(&*entry.link) != first
+                    && !paths.device_of_link(&entry.link).exists()
+                    && !is_listed(entry)
+            };
             if entry.net.addr() == pool.gateway {
                 found.push((*entry, GATEWAY));
             } else if entry.net.trunc() == subnet && is_second() {
@@ -763,6 +791,6 @@ mod tests {
         assert!(!host.has_default_route());
         host.kernel_routes[1].table = 1000;
         assert!(host.has_default_route());
-        assert_eq!(host.other_default_table(), None);
+        assert_eq!(host.other_default_table(true), None);
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
 use crate::host::{
     KernelRoute, Link, Paths, Route, RouteKind, discarding_kind, host_addresses, host_has, links,
@@ -213,23 +213,23 @@ impl HostNetwork {
         way_to(address, &self.kernel_routes)
     }
 
-    /// The default routes of IPv4 in all tables.
-    fn all_default_routes(&self) -> impl Iterator<Item = &KernelRoute> {
-        let is_default = |route: &&KernelRoute| {
-            route.destination.addr().is_ipv4() && route.destination.prefix_len() == 0
+    /// The default routes of one family in all tables.
+    fn all_default_routes(&self, is_ipv4: bool) -> impl Iterator<Item = &KernelRoute> {
+        let is_default = move |route: &&KernelRoute| {
+            route.destination.addr().is_ipv4() == is_ipv4 && route.destination.prefix_len() == 0
         };
         self.kernel_routes.iter().filter(is_default)
     }
 
     /// The default routes of IPv4 in the main table.
     pub fn default_routes(&self) -> impl Iterator<Item = &KernelRoute> {
-        let routes = self.all_default_routes();
+        let routes = self.all_default_routes(true);
         routes.filter(|route| route.table == KernelRoute::MAIN_TABLE)
     }
 
-    /// Another table with a default route of IPv4, to which rules may lead.
-    pub fn other_default_table(&self) -> Option<u32> {
-        let mut routes = self.all_default_routes();
+    /// Another table with a default route of this family, to which rules may lead.
+    pub fn other_default_table(&self, is_ipv4: bool) -> Option<u32> {
+        let mut routes = self.all_default_routes(is_ipv4);
         let is_other = |route: &&KernelRoute| {
             route.table != KernelRoute::MAIN_TABLE && route.kind == RouteKind::Unicast
         };
@@ -273,23 +273,25 @@ impl HostNetwork {
         !self.has_default_route() && !self.entries_to_other_hosts().is_empty()
     }
 
-    /// The routes of IPv4 in the main table that the kernel uses to networks which have no route of their own: those to both halves of
-    /// all addresses, as VPNs set them, or else the default route with the lowest metric.
-    pub fn most_general_routes(&self) -> Vec<&KernelRoute> {
-        let best = |destination: IpNet| {
+    /// The routes of one family in the main table that the kernel uses to networks which have no route of their own: those to both halves
+    /// of all addresses, as VPNs set them, or the one to all global addresses of IPv6, or else the default route with the lowest metric.
+    pub fn most_general_routes(&self, is_ipv4: bool) -> Vec<&KernelRoute> {
+        let best = |destination: &str| {
+            let net: IpNet = destination.parse().ok()?;
             let is_to = |route: &&KernelRoute| {
-                route.destination == destination && route.table == KernelRoute::MAIN_TABLE
+                route.table == KernelRoute::MAIN_TABLE && route.destination == net
             };
             let routes = self.kernel_routes.iter().filter(is_to);
             routes.min_by_key(|route| route.metric.unwrap_or(0))
         };
-        let v4 = |first: u8, prefix_len: u8| {
-            let address = Ipv4Addr::new(first, 0, 0, 0);
-            IpNet::V4(Ipv4Net::new_assert(address, prefix_len))
+        let [lower, upper, global, all] = if is_ipv4 {
+            ["0.0.0.0/1", "128.0.0.0/1", "", "0.0.0.0/0"]
+        } else {
+            ["::/1", "8000::/1", "2000::/3", "::/0"]
         };
-        match (best(v4(0, 1)), best(v4(128, 1))) {
+        match (best(lower), best(upper)) {
             (Some(lower), Some(upper)) => vec![lower, upper],
-            _ => best(v4(0, 0)).into_iter().collect(),
+            _ => best(global).or_else(|| best(all)).into_iter().collect(),
         }
     }
 

@@ -152,6 +152,14 @@ broken_nodes! {
         findings: &["interface"],
         by_hand: "ip link del tun0",
     }
+    a_vpn_takes_the_packets_of_ipv6 {
+        broken_by: concat!(under_ptp!(), "; sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
+            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' \
+            /run/broken-node/wire.xml; ip -6 addr add fd00:10::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0 metric 100; add web-4; \
+            ip link add tun0 up type bridge; ip -6 route add default dev tun0 metric 50; COLUMNS=999 $OURS check | grep 'IPv6 packets of pods to other networks leave the node by'"),
+        findings: &["interface"],
+        by_hand: "ip link del tun0",
+    }
     a_rule_leads_packets_for_the_subnet_to_a_vpn {
         broken_by: concat!(pods_of_ptp!(), "; ip link add tun0 up type bridge; ip route add 10.224.0.0/16 dev tun0 table 52; for n in 1 5 6 7; do ip route add throw 10.224.0.$n table 52; done; ip rule add pref 5270 lookup 52"),
         later: 120,
