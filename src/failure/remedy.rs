@@ -117,8 +117,8 @@ fn fetch_remedy(url: &ServerUrl, error: &FetchError) -> (&'static str, Vec<Strin
             show_path_of_packets,
         ),
         FetchError::NoRoute(_) => (
-            "no route leads there, or a rule forbids it. The first command shows the links that are up: if the one that leads out of the node is missing, switch it on (`ip link set dev LINK up`). The second shows the rules: remove one with prohibit, blackhole or unreachable (`ip rule del`), and add the one for the table main if it is missing (`ip rule add lookup main priority 32766`). The third shows the routes: there must be a default route, and no other that blocks this address:",
-            show_routes,
+            "no route leads there, a rule forbids it, or the gateway does not answer. The first command shows the links that are up: if the one that leads out of the node is missing, switch it on (`ip link set dev LINK up`). The second shows the rules: remove one with prohibit, blackhole or unreachable (`ip rule del`), and add the one for the table main if it is missing (`ip rule add lookup main priority 32766`). The third shows the routes: there must be a default route, and no other that blocks this address. The fourth lists neighbours with a fixed or no hardware address: if the gateway is among them and should not be, its link leads to another network, or Azure's side is broken:",
+            [show_routes, vec![show_neighbours]].concat(),
         ),
         FetchError::NoLocalPort => (
             "too many connections of this host are open, or too few ports are allowed:",

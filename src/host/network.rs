@@ -35,6 +35,8 @@ pub struct HostAddress {
     pub address: IpAddr,
     /// The length of its prefix.
     pub prefix_len: u8,
+    /// The address of the other end of a point-to-point link, whose prefix it is then.
+    pub peer: Option<IpAddr>,
     /// The kernel's number of the interface.
     pub link: u32,
     /// Whether it is removed together with another address of its subnet, which was there before.
@@ -99,10 +101,12 @@ fn parse_address(message: &[u8]) -> Option<HostAddress> {
             _ => {}
         }
     }
+    let peer = address.filter(|peer| local.is_some_and(|own| own != *peer));
     let address = local.or(address)?;
     let flags = *message.get(FLAGS)?;
     Some(HostAddress {
         address,
+        peer,
         prefix_len: *message.get(1)?,
         link: u32_at(message, INDEX)?,
         is_secondary: address.is_ipv4() && flags & IFA_F_SECONDARY != 0,

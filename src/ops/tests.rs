@@ -277,6 +277,7 @@ pub fn answered() -> SourceReport {
 fn checked(ipam: &Ipam, evidence: &Evidence, more: Vec<Finding>) -> CheckReport {
     let on_host = |n: usize| HostEntry {
         net: IpNet::new(address(n), 16).unwrap(),
+        peer: None,
         link: "eth0".to_owned(),
         is_secondary: true,
     };

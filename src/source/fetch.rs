@@ -34,8 +34,8 @@ pub enum FetchError {
     /// The host is there, but nothing listens.
     #[error("connection refused")]
     Refused,
-    /// No route of this node leads to it, or a route or rule blocks it.
-    #[error("no route leads to it ({0})")]
+    /// No route of this node leads to it, a route or rule blocks it, or the next host on the way does not answer.
+    #[error("it cannot be reached ({0})")]
     NoRoute(String),
     /// No local port is free.
     #[error("no local port is free")]
@@ -221,12 +221,12 @@ mod tests {
         assert_eq!(text(Errno::CONNREFUSED), "connection refused");
         assert_eq!(
             text(Errno::INVAL),
-            "no route leads to it (a blackhole route discards the packets)"
+            "it cannot be reached (a blackhole route discards the packets)"
         );
         assert_eq!(text(Errno::ADDRNOTAVAIL), "no local port is free");
         assert_eq!(
             text(Errno::NETUNREACH),
-            "no route leads to it (network is unreachable)"
+            "it cannot be reached (network is unreachable)"
         );
         assert!(text(Errno::ACCESS).contains("forbids it"));
         assert_eq!(text(Errno::CONNRESET), "connection reset by peer");

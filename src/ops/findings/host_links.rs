@@ -254,17 +254,25 @@ fn unlisted_address<'a>(
 /// Interfaces that are gone, and those in whose subnets the host has no address, while no source names it: without the address, the source is not reached.
 fn without_address(inspection: &Inspection) -> Vec<Finding> {
     let host = &inspection.host;
-    let mut subnets: BTreeMap<&str, Vec<IpNet>> = BTreeMap::new();
+    let mut subnets: BTreeMap<&str, Vec<(IpNet, Option<IpAddr>)>> = BTreeMap::new();
     for (_, key, pool) in inspection.state.ipam().pools() {
         let net = pool.net(key).filter(|net| net.addr().is_ipv4());
         let is_of_main_link = !pool.if_name.is_empty() && pool.priority == 0;
         if let Some(net) = net.filter(|_| is_of_main_link) {
-            subnets.entry(&pool.if_name).or_default().push(net);
+            let of_link = subnets.entry(&pool.if_name).or_default();
+            of_link.push((net, pool.gateway));
         }
     }
-    let has_address = |subnets: &[IpNet]| {
-        let mut entries = host.entries.iter();
-        entries.any(|entry| subnets.iter().any(|net| net.contains(&entry.net.addr())))
+    // The address of the gateway, which main plugins give the host, is not the host's own.
+    let has_address = |subnets: &[(IpNet, Option<IpAddr>)]| {
+        let entries = host.entries.iter();
+        let mut addresses = entries.map(|entry| entry.net.addr());
+        addresses.any(|own| {
+            let is_own = |(net, gateway): &(IpNet, Option<IpAddr>)| {
+                net.contains(&own) && Some(own) != *gateway
+            };
+            subnets.iter().any(is_own)
+        })
     };
     let mut found = Vec::new();
     for (link, subnets) in subnets {
@@ -276,7 +284,7 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
         if host.entries.is_empty() || has_address(&subnets) {
             continue;
         }
-        let names: Vec<String> = subnets.iter().map(ToString::to_string).collect();
+        let names: Vec<String> = subnets.iter().map(|(net, _)| net.to_string()).collect();
         let text = format_args!(
             "no link of this node has an address of {}, so its own address on {link} is missing",
             names.join(", ")

@@ -40,10 +40,26 @@ pub struct HostNetwork {
 pub struct HostEntry {
     /// The address with its prefix.
     pub net: IpNet,
+    /// The address of the other end of a point-to-point link.
+    pub peer: Option<IpAddr>,
     /// The name of its link.
     pub link: String,
     /// Whether it goes with another address of its subnet, which the link got earlier.
     pub is_secondary: bool,
+}
+
+impl HostEntry {
+    /// The command that removes it, and only it.
+    pub fn removal(&self) -> String {
+        let HostEntry { net, link, .. } = self;
+        match self.peer {
+            Some(peer) => {
+                let (own, length) = (net.addr(), net.prefix_len());
+                format!("sudo ip address del {own} peer {peer}/{length} dev {link}")
+            }
+            None => format!("sudo ip address del {net} dev {link}"),
+        }
+    }
 }
 
 /// A route of the host to the address of another one.
@@ -117,6 +133,7 @@ impl HostNetwork {
             {
                 entries.push(HostEntry {
                     net,
+                    peer: found.peer,
                     link: link.name.clone(),
                     is_secondary: found.is_secondary,
                 });
@@ -300,7 +317,7 @@ impl HostNetwork {
         let is_harmless = !self.takes_others_along(entry)
             && !self.is_needed(entry)
             && !self.takes_routes_along(entry);
-        is_harmless.then(|| format!("sudo ip address del {} dev {}", entry.net, entry.link))
+        is_harmless.then(|| entry.removal())
     }
 
     /// Whether the kernel removes routes with this address, as it does with the last IPv4 address of a link.
@@ -321,7 +338,7 @@ impl HostNetwork {
         let is_of_default = self.default_routes().any(|route| route.link == Some(link));
         let is_harmless =
             !is_of_default && !self.takes_others_along(entry) && !self.takes_routes_along(entry);
-        is_harmless.then(|| format!("sudo ip address del {} dev {}", entry.net, entry.link))
+        is_harmless.then(|| entry.removal())
     }
 
     /// Whether the address can be removed without taking other addresses or the default route along.
@@ -598,6 +615,7 @@ mod tests {
     fn entry(net: &str, link: &str, is_secondary: bool) -> HostEntry {
         HostEntry {
             net: net.parse().unwrap(),
+            peer: None,
             link: link.to_owned(),
             is_secondary,
         }

@@ -657,6 +657,7 @@ mod tests {
     fn host() -> HostNetwork {
         let entry = |net: &str| HostEntry {
             net: net.parse().unwrap(),
+            peer: None,
             link: "veth1".to_owned(),
             is_secondary: false,
         };

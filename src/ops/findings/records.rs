@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::host_network::{Configurer, HostEntry, HostNetwork};
+use super::host_network::{Configurer, HostNetwork};
 use super::pod_routes::{self, PodPlace, RoutesOfPods};
 use crate::ipam::{
     AGAIN, Evidence, EvidenceIndex, Free, GRACE, Held, Holder, Ipam, Place, Pool, Record, Verdict,
@@ -507,10 +507,9 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
     };
     let mut commands = configurer.commands();
     let mut remedy = configurer.remedy();
-    let HostEntry { net, link, .. } = entry;
     if may_be_removed {
         remedy.push_str("; then remove it:");
-        commands.push(format!("sudo ip address del {net} dev {link}"));
+        commands.push(entry.removal());
     } else if !matches!(
         configurer,
         Configurer::KubeProxy | Configurer::Loopback | Configurer::Own

@@ -271,14 +271,20 @@ fn format_mac(mac: &str) -> String {
     pairs.collect::<Vec<_>>().join(":")
 }
 
-/// The pools of the state: their usage, and whether the source still lists them.
+/// The pools: their usage as the next ADD finds it, and whether the source still lists them.
 fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let conf = &inspection.config.conf;
-    let ipam = inspection
+    let mut ipam = inspection
         .state
         .present_ipam(node, &inspection.evidence, |to| {
             inspection.host.uses_route_to(to)
         });
+    let is_whole = |matched: &&MatchedListing| {
+        matched.unmatched.is_empty() && matched.inventory.addresses() > 0
+    };
+    if let Some(matched) = inspection.matched().filter(is_whole) {
+        ipam.merge(&matched.inventory, node.now.boot);
+    }
     let taken = node.taken(&ipam);
     let counts = ipam.counts(&taken, conf.cooldown, &conf.exclude, node.now.boot);
     let mut found = Vec::new();

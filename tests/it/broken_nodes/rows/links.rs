@@ -243,9 +243,9 @@ broken_nodes! {
         broken_by: "ip route add blackhole 192.0.2.0/24; $OURS check | grep 'Nothing is wrong' || exit 1; ip route del blackhole 192.0.2.0/24; ip route del default; ip route add 0.0.0.0/1 via 10.224.0.1; ip route add 128.0.0.0/1 via 10.224.0.1",
     }
     the_host_has_no_address_and_does_not_reach_the_source {
-        broken_by: "ip addr flush dev eth0 scope global",
-        findings: &["source", "interface"],
-        by_hand: "ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
+        broken_by: "ip link add cni9 up type bridge; ip addr add 10.224.0.1/16 dev cni9; ip route del 168.63.129.16; ip addr flush dev eth0 scope global",
+        findings: &["source", "interface", "interface"],
+        by_hand: "ip link del cni9; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1; ip route add 168.63.129.16 dev wire0",
     }
     the_host_has_its_own_address_on_a_bridge {
         screen: true,

@@ -78,9 +78,14 @@ broken_nodes! {
         broken_by: "for n in {1..25}; do ip netns add bad-$n; CNI_COMMAND=ADD CNI_CONTAINERID=$(printf bad-$n | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/bad-$n CNI_IFNAME=eth0 CNI_ARGS='K8S_POD_NAMESPACE=default;K8S_POD_NAME=bad' azure-vnet-ipam <<<\"$(netconf)\"; ip netns del bad-$n; done",
         findings: &["pool", "leak"],
     }
+    azure_assigned_the_first_addresses {
+        broken_by: "for n in 1 2 3; do del web-$n; done; cp /run/broken-node/wire.xml /run/wire.xml; sed -i 's#<IPAddress Address=\"[0-9.]*\" IsPrimary=\"false\" */>##g' /run/broken-node/wire.xml; \
+            add x || true; later 70 add y || true; del x; cp /run/wire.xml /run/broken-node/wire.xml",
+        later: 140,
+    }
     azure_took_all_addresses_but_one {
         broken_by: "perl -pi -e 's#<IPAddress Address=\"10.224.0.([6-9]|[123][0-9])\" IsPrimary=\"false\" ?/>##g' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'delete pods whose addresses the source lists'",
-        findings: &["add", "unlisted"],
+        findings: &["pool", "unlisted"],
         add: Add::Fails,
     }
     azure_took_addresses_from_pods {
@@ -93,6 +98,10 @@ broken_nodes! {
         broken_by: "ip addr flush dev eth0 scope global; for n in 8 9 4; do ip addr add 10.224.0.$n/16 dev eth0; done; ip route add default via 10.224.0.1 src 10.224.0.4",
         findings: &["on-host", "on-host"],
         by_hand: "ip addr flush dev eth0 scope global; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
+    }
+    a_point_to_point_link_has_an_address_of_a_pool {
+        broken_by: "ip link add ppp0 up type bridge; ip addr add 10.224.0.9 peer 10.99.0.1/32 dev ppp0; ip addr add 10.99.0.7/24 dev ppp0",
+        findings: &["on-host"],
     }
     the_only_address_of_the_host_is_listed_for_pods {
         broken_by: "sed -i 's/Address=\"10.224.0.4\" IsPrimary=\"true\"/Address=\"10.224.0.4\" IsPrimary=\"false\"/' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'put it into ipam.exclude'",
