@@ -580,7 +580,7 @@ impl Configurer {
                     .to_owned()
             }
             Configurer::Own => {
-                "if it is the host's own address, have it listed as primary, or put it into ipam.exclude and recreate the pod that has it; if it is not, correct what configures the link"
+                "if it is the host's own address, recreate the pod that has it, and have it listed as primary or put it into ipam.exclude; if it is not, correct what configures the link"
                     .to_owned()
             }
             Configurer::Unknown => {
