@@ -320,8 +320,11 @@ fn diverted_answers(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Optio
         "held, but the rules of the host discard packets from its own address for the pod";
     const ELSEWHERE: &str =
         "held, but a rule of the host leads packets from its own address for the pod elsewhere";
-    let way = routes.from_own_address.as_ref()?;
-    diverted(way, link.index, [DISCARDED, ELSEWHERE], pod.host)
+    match routes.from_own_address.as_ref()? {
+        // The host has the address of the pod, which is another finding.
+        Way::Route(route) if route.kind == RouteKind::Local => None,
+        way => diverted(way, link.index, [DISCARDED, ELSEWHERE], pod.host),
+    }
 }
 
 /// The finding if the host's end of the link to the pod is not as the main plugin set it up.
@@ -724,6 +727,15 @@ mod tests {
                 );
             }
         }
+        let mut on_host = healthy("10.1.0.5/32");
+        let local = KernelRoute {
+            kind: RouteKind::Local,
+            ..route("10.1.0.5/32", 2)
+        };
+        on_host.to_pod = Some(Way::Route(local));
+        on_host.from_own_address = on_host.to_pod.clone();
+        on_host.forwarded = None;
+        assert_eq!(find("10.1.0.5", PTP, &host(), &on_host), None);
         let mut unknown = healthy("10.1.0.5/32");
         unknown.to_pod = None;
         unknown.forwarded = None;
