@@ -100,7 +100,20 @@ pub fn lock_obstacle(paths: &Paths, is_root: bool) -> Option<LockObstacle> {
     if fs::metadata(&file).is_ok_and(|meta| !meta.is_file()) {
         return Some(obstacle(&file, io::ErrorKind::IsADirectory.into()));
     }
-    let found = existing_ancestor_or_self(&file);
+    let opened_file = match followed_links(&file) {
+        Ok(path) => path,
+        Err(error) => return Some(obstacle(&file, error)),
+    };
+    // A call makes the lock folder, but not one that a link leads to.
+    if opened_file != file {
+        match fs::metadata(opened_file.parent().unwrap_or(&opened_file)) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => return Some(obstacle(&file, io::ErrorKind::NotADirectory.into())),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Some(obstacle(&file, error)),
+        }
+    }
+    let found = existing_ancestor_or_self(&opened_file);
     let opened = &fs::canonicalize(found).unwrap_or_else(|_| found.to_owned());
     let append_only =
         || replace_refusal(opened).filter(|e| e.kind() != io::ErrorKind::ResourceBusy);
@@ -110,6 +123,24 @@ pub fn lock_obstacle(paths: &Paths, is_root: bool) -> Option<LockObstacle> {
     // The runtime calls the plugin as root. A permission that another user lacks is no obstacle.
     let is_judged = is_root || refusal.kind() != io::ErrorKind::PermissionDenied;
     is_judged.then(|| obstacle(opened, refusal))
+}
+
+/// Returns the path that opening this one leads to. The file at its end may be missing.
+///
+/// # Errors
+/// The links lead round in a circle.
+fn followed_links(path: &Path) -> io::Result<PathBuf> {
+    /// The kernel follows as many links.
+    const MOST_LINKS: usize = 40;
+    let mut followed = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match fs::read_link(&followed) {
+            // A relative target starts at the folder of the link.
+            Ok(target) => followed = followed.parent().unwrap_or(path).join(target),
+            Err(_) => return Ok(followed),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ELOOP))
 }
 
 /// Returns the nearest existing folder above a path.
@@ -132,6 +163,23 @@ pub(super) fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_are_followed_to_a_file_that_may_be_missing() {
+        use std::os::unix::fs::symlink;
+
+        let folder = std::env::temp_dir().join(format!("links-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let followed = |name: &str| followed_links(&folder.join(name));
+        symlink("second", folder.join("first")).unwrap();
+        symlink("missing/file", folder.join("second")).unwrap();
+        symlink("circle", folder.join("circle")).unwrap();
+        assert_eq!(followed("first").unwrap(), folder.join("missing/file"));
+        assert_eq!(followed("none").unwrap(), folder.join("none"));
+        let circle = followed("circle").unwrap_err();
+        assert_eq!(circle.raw_os_error(), Some(libc::ELOOP));
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn check_save_leaves_no_files() {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::configuration::ForeignGateway;
 use super::host_network::lacks_ipv6;
 use super::inspection::Inspection;
-use super::storage::cache_obstacle;
+use super::storage::{cache_obstacle, visible_lock_obstacle};
 use crate::cni::{Call, CniError, LOCAL_SPACE};
 use crate::failure::Failure;
 use crate::host::{BLOCK, check_room, io_reason};
@@ -21,7 +21,7 @@ use crate::ops::node::Node;
 use crate::ops::node_config::NodeConfig;
 use crate::ops::outcome::needs_root;
 use crate::plugin::Trial;
-use crate::state::{LockError, WAIT, lock_obstacle};
+use crate::state::{LockError, WAIT};
 
 /// What an ADD of one network configuration would come to now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -297,7 +297,7 @@ fn try_add(
             waited: WAIT,
         }));
     }
-    if let Some(obstacle) = lock_obstacle(node.paths(), geteuid().is_root()) {
+    if let Some(obstacle) = visible_lock_obstacle(node, geteuid().is_root()) {
         return Err(obstacle.into_error(node.paths()).into());
     }
     let grants = trial.allocate(&call).outcome?;

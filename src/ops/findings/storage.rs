@@ -430,8 +430,11 @@ fn is_other_kind(path: &Path, is_kind: fn(&Metadata) -> bool) -> bool {
 fn lock(node: &Node, holder: Option<&LockingProcess>, is_root: bool) -> Vec<Finding> {
     let file = node.paths().lock_file();
     let mut found = Vec::new();
-    if let Some(LockObstacle { path, source }) = lock_obstacle(node.paths(), is_root) {
+    if let Some(LockObstacle { path, source }) = visible_lock_obstacle(node, is_root) {
         found.push(match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if path == file => {
+                misled_lock(&file, source.kind())
+            }
             io::ErrorKind::ReadOnlyFilesystem => Finding::read_only(Kind::Lock, &path),
             io::ErrorKind::StorageFull => {
                 let effects = [
@@ -463,6 +466,32 @@ fn lock(node: &Node, holder: Option<&LockingProcess>, is_root: bool) -> Vec<Find
         }
     });
     found
+}
+
+/// The finding for a lock file that is a link, where the folder that it leads to is missing or is no folder.
+fn misled_lock(file: &Path, why: io::ErrorKind) -> Finding {
+    let shown = file.display();
+    let (what, remedy, command) = if why == io::ErrorKind::NotFound {
+        let make = format!("sudo mkdir -p \"$(dirname \"$(readlink -m {shown})\")\"");
+        ("a folder that does not exist", MAKE_FOLDER, make)
+    } else {
+        let remedy = "take the link away; the next call makes a lock file in its place:";
+        let move_away = format!("sudo mv {shown} {shown}.old");
+        ("what is no folder", remedy, move_away)
+    };
+    let text = format_args!("{shown} is a link into {what}, so no call can take the lock");
+    let finding = Finding::error(Kind::Lock, &text, &remedy).about(&shown);
+    finding.with_commands([command])
+}
+
+/// Why no call can take the lock, if that can be seen from here.
+pub fn visible_lock_obstacle(node: &Node, is_root: bool) -> Option<LockObstacle> {
+    // In a container, a link may lead to another folder than on the node.
+    let is_visible = |obstacle: &LockObstacle| {
+        let leads_elsewhere = node.is_in_container() && node.paths().lock_file().is_symlink();
+        !leads_elsewhere || obstacle.path == node.paths().lock_folder()
+    };
+    lock_obstacle(node.paths(), is_root).filter(is_visible)
 }
 
 fn held(holder: &LockingProcess, file: &Path) -> Finding {

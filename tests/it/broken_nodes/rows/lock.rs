@@ -32,6 +32,33 @@ broken_nodes! {
         findings: &["lock"],
         add: Add::Fails,
     }
+    lock_file_is_a_link_into_a_missing_folder {
+        broken_by: "cd /run/azure-vnet; rm azure-vnet-ipam.lock; ln -s ../lock-2 azure-vnet-ipam.lock; ln -s missing/deep/ipam.lock ../lock-2; netconf | CNI_COMMAND=STATUS CNI_PATH=/opt/cni/bin $OURS | grep 'no such file or directory'",
+        findings: &["lock"],
+        add: Add::Fails,
+    }
+    lock_file_is_a_link_to_a_file_that_is_still_missing {
+        broken_by: "cd /run/azure-vnet; rm azure-vnet-ipam.lock; ln -s ../other.lock azure-vnet-ipam.lock",
+    }
+    lock_file_is_a_link_into_a_read_only_folder {
+        broken_by: "mkdir /run/other; mount -t tmpfs -o ro none /run/other; ln -sf /run/other/ipam.lock /run/azure-vnet/azure-vnet-ipam.lock",
+        findings: &["lock"],
+        add: Add::Fails,
+    }
+    lock_file_is_a_link_through_a_file {
+        broken_by: "touch /run/file; ln -sf /run/file/ipam.lock /run/azure-vnet/azure-vnet-ipam.lock",
+        findings: &["lock"],
+        add: Add::Fails,
+    }
+    lock_file_is_a_link_to_itself {
+        broken_by: "ln -sf azure-vnet-ipam.lock /run/azure-vnet/azure-vnet-ipam.lock",
+        findings: &["lock"],
+        add: Add::Fails,
+    }
+    lock_file_is_a_link_that_only_the_node_can_follow {
+        broken_by: "mkdir -p /run/locks/deep; ln -sf /run/locks/deep/ipam.lock /run/azure-vnet/azure-vnet-ipam.lock; ln -sfn real/$PPID /proc/1; \
+            unshare -m --propagation private sh -c \"mount -t tmpfs none /run/locks; $OURS check\" | grep 'Nothing is wrong; new pods get addresses' && ln -sfn self /proc/1",
+    }
     lock_folder_is_read_only {
         broken_by: "mount --bind /run/azure-vnet /run/azure-vnet; mount -o remount,bind,ro /run/azure-vnet; netconf | CNI_COMMAND=STATUS CNI_PATH=/opt/cni/bin $OURS | grep 'read-only file system'",
         findings: &["lock"],
