@@ -1,12 +1,13 @@
 //! The state as a command finds it, and the one wording of its health.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
 use serde::Serialize;
 
 use super::finding::{Finding, FindingKind, Severity};
-use super::node::{Node, capture_snapshot};
+use super::node::{Node, Now, capture_snapshot};
 use super::outcome::CommandError;
 use crate::host::io_reason;
 use crate::ipam::{Evidence, Ipam, Moment, Place, Routes};
@@ -115,6 +116,13 @@ impl StateView {
             ipam.mark_on_host(&own.chain(routed).copied().collect());
         }
         ipam
+    }
+
+    /// The addresses that the next ADD frees as those of another boot, if the state is from before the last start of the node.
+    pub fn freed_after_reboot(&self, evidence: &Evidence, now: &Now) -> Option<BTreeSet<IpAddr>> {
+        let is_of_another_boot = self.state.condition == Condition::NewBoot;
+        let freed = || self.ipam().clone().new_boot(evidence, now.boot);
+        is_of_another_boot.then(|| freed().into_iter().collect())
     }
 
     /// Fails where this user may not read the file.

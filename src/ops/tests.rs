@@ -351,6 +351,7 @@ fn subject_report(
         program: "sudo azure-vnet-ipam",
         host: &[],
         withheld: &BTreeSet::new(),
+        freed_after_reboot: None,
     };
     SubjectReport::new(&Subject::parse(subject), &facts, events(), state)
 }

@@ -48,6 +48,9 @@ pub struct AddressReport {
     pub reasons: Vec<String>,
     /// What the plugin does next with it.
     pub next: Vec<String>,
+    /// Whether the state is from before the last start of the node, so that it is not known since when the address is held.
+    #[serde(skip)]
+    pub is_of_another_boot: bool,
 }
 
 /// The use of an address.
@@ -91,6 +94,8 @@ pub struct Facts<'a> {
     pub host: &'a [HostAddress],
     /// The free addresses that the network namespaces of their last holders still have.
     pub withheld: &'a BTreeSet<IpAddr>,
+    /// The held addresses that the next ADD frees, if the state is from before the last start of the node.
+    pub freed_after_reboot: Option<&'a BTreeSet<IpAddr>>,
 }
 
 impl AddressReport {
@@ -142,6 +147,7 @@ impl AddressReport {
             verdict: None,
             reasons: Vec::new(),
             next: Vec::new(),
+            is_of_another_boot: false,
         }
     }
 
@@ -180,6 +186,9 @@ impl AddressReport {
 
     fn held(&mut self, key: &str, held: &Held, facts: &Facts<'_>) {
         let Facts { evidence, now, .. } = *facts;
+        self.is_of_another_boot = facts.freed_after_reboot.is_some();
+        let mut freed = facts.freed_after_reboot.into_iter().flatten();
+        let is_freed_after_reboot = freed.any(|address| *address == self.address);
         let index = EvidenceIndex::new(evidence, facts.ipam);
         let judgement = index.judge(self.address, held, now.boot);
         let holder = HeldAddress {
@@ -214,8 +223,18 @@ impl AddressReport {
         } else {
             "an ADD of the same attachment gets it again, and its DEL frees it"
         };
-        self.next.push(ways.to_owned());
-        self.next.push(fate(&judgement, held, facts));
+        if is_freed_after_reboot {
+            // Its age is not known, so the judgement takes it for that of a new holder.
+            self.verdict = Some("dead");
+            self.reasons = vec!["it was held before the node was restarted".to_owned()];
+            let program = facts.program;
+            self.next.push(format!(
+                "the next ADD frees it, as no holder survives a restart; to free it now: {program} reclaim --yes"
+            ));
+        } else {
+            self.next.push(ways.to_owned());
+            self.next.push(fate(&judgement, held, facts));
+        }
         if Leak::find(held, &judgement, facts.evidence, facts.now) == Some(Leak::RouteLeft) {
             let program = facts.program;
             self.next.push(format!(
@@ -306,12 +325,17 @@ impl AddressReport {
             } else {
                 "since"
             };
-            let age = format_age(Duration::from_secs(held.age_seconds));
+            let when = if self.is_of_another_boot {
+                "before the last start of the node".to_owned()
+            } else {
+                let age = format_age(Duration::from_secs(held.age_seconds));
+                format!("{}, {age} ago", format_time(&held.since))
+            };
             facts("pod", pod.as_slice());
             facts("container", &[container.to_owned()]);
             facts("network", where_to.as_slice());
             facts("netns", path.as_slice());
-            facts(since, &[format!("{}, {age} ago", format_time(&held.since))]);
+            facts(since, &[when]);
         }
         facts("verdict", self.verdict.map(str::to_owned).as_slice());
         facts("why", &self.reasons);

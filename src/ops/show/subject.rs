@@ -34,6 +34,7 @@ pub fn run(
 ) -> Result<CommandOutput, CommandError> {
     let events = node.history()?.records;
     let subject = Subject::parse(text).resolve(state.ipam(), evidence, &events)?;
+    let freed_after_reboot = state.freed_after_reboot(evidence, &node.now);
     let facts = Facts {
         ipam: state.ipam(),
         evidence,
@@ -42,6 +43,7 @@ pub fn run(
         program: &node.program_as_root(),
         host: &host_addresses(node.paths()).unwrap_or_default(),
         withheld: &node.taken(state.ipam()).withheld,
+        freed_after_reboot: freed_after_reboot.as_ref(),
     };
     let report = SubjectReport::new(&subject, &facts, events, state.report.clone());
     let status = u8::from(!report.is_known());

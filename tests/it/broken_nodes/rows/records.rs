@@ -14,6 +14,12 @@ broken_nodes! {
         later: 3700,
         findings: &["leak"],
     }
+    the_node_was_restarted {
+        broken_by: "vanish web-3; sed 's/^......../12345678/' /proc/sys/kernel/random/boot_id >/run/boot; mount --bind /run/boot /proc/sys/kernel/random/boot_id; \
+            $OURS reclaim | grep '10.224.0.7  held before the node was restarted'; export COLUMNS=999; $OURS show 10.224.0.7 >/run/shown; \
+            grep 'since  *before the last start of the node' /run/shown; grep 'why  *it was held before the node was restarted' /run/shown; \
+            grep 'the next ADD frees it' /run/shown; ! grep -e young -e ago /run/shown; $OURS show 10.224.0.5 | grep 'verdict  *alive'",
+    }
     every_address_is_held {
         screen: true,
         broken_by: "for n in {4..28}; do add web-$n >/dev/null; done",
