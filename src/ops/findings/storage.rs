@@ -138,8 +138,9 @@ impl Exposed {
     }
 }
 
-/// Whether the files of this kind are this plugin's own, which belong to root alone. Others may belong to the program that writes them, and
-/// must not be writable for everybody.
+/// Whether the files of this kind are this plugin's own, which belong to root alone. Others may belong to the program or the installer that
+/// wrote them, and must not be writable for everybody: on healthy nodes, kubespray makes its user `kube` the owner of /opt/cni/bin
+/// and /etc/cni/net.d, and releases of the reference plugins were packed with the owner 1001.
 fn is_of_this_plugin(kind: Kind) -> bool {
     matches!(kind, Kind::State | Kind::Lock)
 }
