@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::conf_types::{Mistyped, libcni_refusal, mistyped_key};
 use super::tree::Tree;
 use crate::codec::Cursor;
 use crate::host::{ReadOutcome, io_reason, read_bounded};
@@ -121,6 +122,13 @@ impl ConfFile {
         );
         let has_result = first.netconf.get("prevResult").is_some();
         (needs_result && !has_result).then_some(first.kind())
+    }
+
+    /// The first key of a main plugin whose value that plugin refuses, with the type of the plugin.
+    pub fn mistyped_key(&self) -> Option<(&str, Mistyped)> {
+        let mistyped = |plugin: &'_ Plugin| mistyped_key(plugin.kind(), &plugin.netconf);
+        let mut plugins = self.always_called();
+        plugins.find_map(|plugin| Some((plugin.kind(), mistyped(plugin)?)))
     }
 
     /// Adds the plugins in the folder of the network. libcni since 1.3 calls them after those of the list, which may be missing then.
@@ -511,6 +519,9 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
     let plugin = |netconf: Tree| {
         if !matches!(netconf, Tree::Object(_)) {
             return Err("a plugin must be an object".to_owned());
+        }
+        if let Some(why) = libcni_refusal(&netconf) {
+            return Err(why);
         }
         let folder = None;
         let mut plugin = Plugin { netconf, folder };

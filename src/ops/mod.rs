@@ -5,6 +5,7 @@
 
 mod cli;
 mod conf_file;
+mod conf_types;
 mod events;
 mod export;
 mod finding;

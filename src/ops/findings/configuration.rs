@@ -369,6 +369,11 @@ fn conflist(
         let remedy = format_args!("put it after the main plugin in {shown}");
         Finding::error(KIND, &text, &remedy).about(&shown)
     }));
+    found.extend(file.mistyped_key().map(|(kind, mistyped)| {
+        let text = format_args!("every ADD fails: {kind} refuses {mistyped}");
+        let remedy = format_args!("correct it in {shown}");
+        Finding::error(KIND, &text, &remedy).about(&shown)
+    }));
     found.extend(call.conf.ignored.iter().map(|why| {
         let text = format_args!("{why}; this is ignored");
         let remedy = format_args!("correct it in {shown}");
@@ -668,7 +673,7 @@ mod tests {
             r#"{"type":"whereabouts","range":"10.224.0.0/16","range_start":"10.224.0.1","range_end":"10.224.0.5"}"#,
             r#"{"type":"azure-vnet-ipam","subnet":"10.224.0.0/16"}"#,
             r#"{"type":"dhcp"}"#,
-            "7",
+            "null",
         ] {
             let lines = clash(ipam);
             assert_eq!(lines.len(), 1, "{ipam}");

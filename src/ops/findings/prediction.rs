@@ -185,6 +185,10 @@ fn predict_one(
         let msg = format!("{kind} needs the result of another plugin");
         return add.failed(msg, &[FindingKind::Conflist]);
     }
+    if let Some((kind, mistyped)) = file.mistyped_key() {
+        let msg = format!("{kind} refuses {mistyped}");
+        return add.failed(msg, &[FindingKind::Conflist]);
+    }
     let add = match try_add(node, inspection, trial, plugin) {
         Ok(addresses) => {
             after_allocation(node, inspection, plugin, Prediction { addresses, ..add })

@@ -104,6 +104,16 @@ broken_nodes! {
         findings: &["conflist"],
         add: Add::Fails,
     }
+    dns_is_a_string {
+        broken_by: "sed -i 's/\"type\": \"bridge\",/& \"dns\": \"1.1.1.1\",/' /etc/cni/net.d/10-bridge.conflist; $OURS check | grep 'runtimes refuse it: dns must be an object'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
+    a_key_of_the_main_plugin_is_a_string {
+        broken_by: "sed -i 's/\"type\": \"bridge\",/& \"ipmasq\": null, \"ipMasq\": \"true\",/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'bridge refuses ipMasq, which must be true or false'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
     ipam_is_there_twice {
         broken_by: "sed -i 's/\"ipam\": {/\"ipam\": {\"type\": \"host-local\"}, &/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'has the key ipam more than once'",
         findings: &["conflist"],
