@@ -38,8 +38,8 @@ pub struct ConfFile {
     pub repeated: BTreeSet<String>,
     /// Whether it is a list of plugins, as the ending `.conflist` promises.
     pub is_list: bool,
-    /// Whether such a list has the key `ipam` beside `plugins`.
-    pub has_outer_ipam: bool,
+    /// The key `ipam` of such a list, beside `plugins`.
+    pub outer_ipam: Option<Tree>,
     /// The network's name, if it is a string.
     pub name: Option<String>,
     /// The CNI version, if it is a string.
@@ -541,7 +541,7 @@ fn conf_file(whole: Tree) -> Result<ConfFile, String> {
     }
     let mut file = ConfFile {
         is_list,
-        has_outer_ipam: is_list && members.contains_key("ipam"),
+        outer_ipam: members.get("ipam").filter(|_| is_list).cloned(),
         name: name.clone(),
         cni_version: cni_version.clone(),
         plugins,

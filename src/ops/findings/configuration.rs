@@ -117,6 +117,9 @@ fn conflists(
         found.extend(conflist(file, plugin, config, executables, paths));
     }
     found.extend(misspelt_types(config, name));
+    let is_named = !ours.is_empty();
+    let misplaced = |file| ipam_of_list(file, name, is_named);
+    found.extend(config.usable().filter_map(misplaced));
     match (config.files.first(), ours.first()) {
         (_, None) if is_known && found.is_empty() => {
             let shown = folder.display();
@@ -176,7 +179,6 @@ fn conflists(
         found.push(Finding::note(KIND, &text, &remedy).about(&other));
     }
     found.extend(config.files.iter().flat_map(repeated_keys));
-    found.extend(config.usable().filter_map(|file| ipam_of_list(file, name)));
     found.extend(config.usable().filter_map(disputed));
     found
 }
@@ -238,16 +240,28 @@ fn disputed(file: &ConfFile) -> Option<Finding> {
     Some(Finding::warning(FindingKind::Conflist, &text, &remedy).about(file.path.display()))
 }
 
-/// A list with `ipam` outside of its plugins, where nothing reads it.
-fn ipam_of_list(file: &ConfFile, name: &str) -> Option<Finding> {
-    let is_ours = file.plugins.iter().any(|plugin| plugin.uses_ipam(name));
-    if !file.has_outer_ipam || !is_ours {
+/// A list with `ipam` outside of its plugins, where nothing reads it. `is_named` says whether a plugin of any file names this one.
+fn ipam_of_list(file: &ConfFile, name: &str, is_named: bool) -> Option<Finding> {
+    const KIND: FindingKind = FindingKind::Conflist;
+    let ipam = file.outer_ipam.as_ref()?;
+    let shown = file.path.display();
+    if file.plugins.iter().any(|plugin| plugin.uses_ipam(name)) {
+        let text = format_args!("ipam beside plugins has no effect");
+        let remedy =
+            format_args!("put its keys into ipam of the main plugin in {shown}, or remove it");
+        return Some(Finding::warning(KIND, &text, &remedy).about(&shown));
+    }
+    if ipam.text_at("type") != Some(name) {
         return None;
     }
-    let shown = file.path.display();
-    let text = format_args!("ipam beside plugins has no effect");
-    let remedy = format_args!("put its keys into ipam of the main plugin in {shown}, or remove it");
-    Some(Finding::warning(FindingKind::Conflist, &text, &remedy).about(&shown))
+    let severity = if is_named {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    let text = format_args!("ipam beside plugins has no effect, so {shown} does not use {name}");
+    let remedy = format_args!("move it into the main plugin in {shown}");
+    Some(Finding::new(severity, KIND, &text, &remedy).about(&shown))
 }
 
 /// The keys that a file has more than once.

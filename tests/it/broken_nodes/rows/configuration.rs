@@ -114,6 +114,11 @@ broken_nodes! {
         findings: &["conflist"],
         add: Add::Fails,
     }
+    ipam_is_beside_plugins {
+        broken_by: "printf '%s' '{\"cniVersion\": \"1.0.0\", \"name\": \"azure-bridge\", \"ipam\": {\"type\": \"azure-vnet-ipam\"}, \"plugins\": [{\"type\": \"bridge\"}]}' >/etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'ipam beside plugins has no effect' && ! $OURS check | grep 'took over'",
+        findings: &["conflist"],
+        add: Add::Fails,
+    }
     ipam_is_there_twice {
         broken_by: "sed -i 's/\"ipam\": {/\"ipam\": {\"type\": \"host-local\"}, &/' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'has the key ipam more than once'",
         findings: &["conflist"],
