@@ -41,6 +41,9 @@ struct Executable {
     unknown: Option<String>,
 }
 
+/// The command that puts this program into its place, as it follows the name of the program.
+const INSTALL: &str = " install";
+
 /// The command that puts this program into its place.
 fn install_command(node: &Node, options: &str) -> String {
     let program = node.program_as_root();
@@ -49,7 +52,7 @@ fn install_command(node: &Node, options: &str) -> String {
     } else {
         String::new()
     };
-    format!("{program} install{dir}{options}")
+    format!("{program}{INSTALL}{dir}{options}")
 }
 
 impl Executables {
@@ -109,6 +112,13 @@ impl Executables {
         let names = self.found.keys();
         let paths = names.map(|name| self.folder.join(name));
         [self.folder.clone()].into_iter().chain(paths).collect()
+    }
+
+    /// Whether a finding about them advises to install this program.
+    pub fn is_install_advised(&self) -> bool {
+        let findings = self.found.values().map(|found| &found.finding);
+        let mut commands = findings.flat_map(|finding| &finding.commands);
+        self.hidden_by.is_none() && commands.any(|command| command.contains(INSTALL))
     }
 
     /// Where a plugin is missing. Without this program, the folder may not be the one of the runtime.

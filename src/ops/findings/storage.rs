@@ -55,6 +55,9 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     if inspection.config.ours(node.paths().name()).next().is_some() {
         found.extend(cache_folder(node, visibility));
     }
+    if inspection.executables.is_install_advised() {
+        found.extend(plugin_folder(node, visibility));
+    }
     found.extend(cache_files(&inspection.evidence, node));
     let (paths, cache) = (node.paths(), node.paths().cni_cache());
     let state = vec![folder_of(&paths.state()), paths.state(), paths.backup()];
@@ -374,6 +377,24 @@ fn state_folder(node: &Node, visibility: &mut Visibility) -> Option<Finding> {
         "every ADD and DEL fails with code 5; running pods and the state are not affected",
     ];
     Some(unwritable(&folder, &path, &error, effects))
+}
+
+/// The folder of plugins, if `install` would fail there.
+fn plugin_folder(node: &Node, visibility: &mut Visibility) -> Option<Finding> {
+    let folder = node.paths().plugin_folder();
+    let length = fs::metadata(node.paths().own_executable()).ok()?.len();
+    let error = check_room(&folder, usize::try_from(length).ok()?).err()?;
+    let (shown, why) = (folder.display().to_string(), io_reason(&error));
+    // A container that only reads the folder mounts it so.
+    let is_mounted_so = error.kind() == io::ErrorKind::ReadOnlyFilesystem && node.is_in_container();
+    if is_mounted_so || visibility.hides(&shown, &why) {
+        return None;
+    }
+    let effects = [
+        "this plugin cannot be installed",
+        "`install` fails until then; running pods are not affected",
+    ];
+    Some(unwritable(&folder, &folder, &error, effects))
 }
 
 /// What to do about a link that leads to no folder.

@@ -302,6 +302,18 @@ broken_nodes! {
         add: Add::Fails,
         by_hand: "cp $OURS /opt/cni/bin/azure-vnet-ipam",
     }
+    plugin_is_missing_and_its_folder_is_read_only {
+        broken_by: "mkdir /run/kept; cp -a /opt/cni/bin/. /run/kept; rm /run/kept/azure-vnet-ipam; mount -t tmpfs none /opt/cni/bin; cp -a /run/kept/. /opt/cni/bin; mount -o remount,ro /opt/cni/bin",
+        findings: &["disk", "executable"],
+        add: Add::Fails,
+        by_hand: "cp $OURS /opt/cni/bin/azure-vnet-ipam",
+    }
+    plugin_is_missing_and_its_folder_is_full {
+        broken_by: "mkdir /run/kept; cp -a /opt/cni/bin/. /run/kept; rm /run/kept/azure-vnet-ipam; mount -t tmpfs -o size=1m none /opt/cni/bin; cp -a /run/kept/. /opt/cni/bin",
+        findings: &["disk", "executable"],
+        add: Add::Fails,
+        by_hand: "mount -o remount,size=1g /opt/cni/bin; cp $OURS /opt/cni/bin/azure-vnet-ipam",
+    }
     plugin_is_a_dangling_link {
         broken_by: "ln -sf /nowhere/file /opt/cni/bin/azure-vnet-ipam",
         findings: &["executable"],
