@@ -282,7 +282,11 @@ fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let is_whole = |matched: &&MatchedListing| {
         matched.unmatched.is_empty() && matched.inventory.addresses() > 0
     };
-    if let Some(matched) = inspection.matched().filter(is_whole) {
+    // Of a lost state, it is not known what is held.
+    let has_records = inspection.state.report.missing_records.is_none();
+    if let Some(matched) = inspection.matched().filter(is_whole)
+        && has_records
+    {
         ipam.merge(&matched.inventory, node.now.boot);
     }
     let taken = node.taken(&ipam);
