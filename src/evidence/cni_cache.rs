@@ -50,6 +50,7 @@ pub fn read(paths: &Paths, kernel: &Kernel, progress: &Progress) -> EvidenceList
         match read_bounded(&path, FILE_LIMIT) {
             Ok(ReadOutcome::Read(bytes)) => {
                 if let Some(mut entry) = parse(&bytes) {
+                    entry.file = path.display().to_string();
                     entry.is_live = find_namespace(paths, kernel, &mut entry);
                     // libcni before version 1.2 does not write `netns`.
                     entry.of_this_boot =

@@ -17,6 +17,18 @@ pub struct Evidence {
     pub azure_vnet: EvidenceList,
     /// E3: routes to single addresses on the host.
     pub routes: Routes,
+    /// What the state of the other name of this program holds.
+    pub other_name: OtherName,
+}
+
+/// What the state of the other name of this program holds. Both names get the same subnets from the source, and each has a state of its
+/// own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OtherName {
+    /// The other name.
+    pub name: &'static str,
+    /// The holders by address.
+    pub holders: BTreeMap<IpAddr, Holder>,
 }
 
 /// The addresses that the kernel has configured in the network namespaces of the node.
@@ -168,6 +180,8 @@ pub struct Entry {
     pub holder: Holder,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
+    /// The path of its file; empty if the whole list is one file.
+    pub file: String,
     /// Whether its namespace still exists, or cannot be examined. Otherwise the entry is no evidence.
     pub is_live: bool,
     /// Whether an entry without a namespace was written since the machine started.
@@ -228,6 +242,15 @@ impl Evidence {
             ("the CNI cache", &self.cache),
             (AZURE_VNET, &self.azure_vnet),
         ]
+    }
+
+    /// Returns whether a complete scan did not find the address in the network namespace of a live entry. A DEL that could not remove its
+    /// entry of libcni's cache leaves one like that. It can also belong to a pod that hands its address on, for example to a virtual
+    /// machine.
+    pub fn is_unconfirmed(&self, entry: &Entry, address: IpAddr) -> bool {
+        let netns = entry.holder.netns.as_ref();
+        let inside = netns.and_then(|netns| self.kernel.addresses_in(netns));
+        self.kernel.incomplete.is_none() && inside.is_some_and(|all| !all.contains(&address))
     }
 }
 

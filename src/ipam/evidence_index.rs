@@ -140,6 +140,37 @@ impl<'a> EvidenceIndex<'a> {
         self.listed(address).next().is_some()
     }
 
+    /// Returns whether the lists show the address in use. An unconfirmed entry of libcni's cache does so only together with a route of the
+    /// host.
+    pub fn is_listed_reliably(&self, address: IpAddr) -> bool {
+        let has_route = self.evidence.routes.contains(address);
+        self.listed(address).any(|(list, entry)| {
+            has_route || *list == AZURE_VNET || !self.evidence.is_unconfirmed(entry, address)
+        })
+    }
+
+    /// Returns whether the address is in use by a holder in the state of the other name of this program, or at most by that holder.
+    ///
+    /// This is for diagnosis only. After a loss of both states, each rebuild holds the addresses of both names. A rebuild that trusted the
+    /// other state could therefore free addresses of this name.
+    pub fn is_of_other_name(&self, address: IpAddr) -> bool {
+        let Some(holder) = self.evidence.other_name.holders.get(&address) else {
+            return false;
+        };
+        let kernel = &self.evidence.kernel;
+        let is_complete = kernel.incomplete.is_none();
+        let netns = holder.netns.as_ref();
+        let inside = netns.and_then(|netns| kernel.addresses_in(netns));
+        let mut entries = self.naming(address).iter();
+        let is_named = entries.any(|(_, entry)| {
+            entry.counts(is_complete) && holder.is_container(entry.holder.container_id())
+        });
+        holder.is_unknown()
+            || is_named
+            || inside.is_some_and(|all| all.contains(&address))
+            || self.place(address).is_none() && !self.is_listed(address)
+    }
+
     /// Returns the live entries that name the holder.
     pub(super) fn listed_by_identity<'b>(
         &'b self,

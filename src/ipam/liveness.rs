@@ -286,6 +286,7 @@ mod tests {
             cache: read(vec![others.clone()], vec![part("azure-o-eth0", Some(NOW))]),
             azure_vnet: read(vec![others], vec![]),
             routes: Routes::Read([other].into()),
+            ..Evidence::default()
         }
     }
 

@@ -28,7 +28,7 @@ mod wanted;
 
 pub use choose::{Counts, Taken};
 pub use evidence::{
-    Entry, Evidence, EvidenceList, Existence, Kernel, Place, Routes, UnreadablePart,
+    Entry, Evidence, EvidenceList, Existence, Kernel, OtherName, Place, Routes, UnreadablePart,
 };
 pub use evidence_index::EvidenceIndex;
 pub use exclusions::Exclusions;

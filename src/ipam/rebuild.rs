@@ -293,6 +293,17 @@ mod tests {
     }
 
     #[test]
+    fn address_of_the_other_name_is_held_too() {
+        // The other state may hold it only because of a rebuild.
+        let mut scan = with_entries(vec![entry("c1", "10.1.0.5", 77)]);
+        let other = &mut scan.other_name.holders;
+        other.insert(ip("10.1.0.5"), attached("c1", 0));
+        let mut ipam = state();
+        ipam.hold_evident(&scan, NOW, true);
+        assert_eq!(holders(&ipam), "10.1.0.5=c1");
+    }
+
+    #[test]
     fn old_copy_keeps_held_addresses_but_only_confirmed_holders() {
         let mut ipam = state();
         let all = [("10.1.0.5", "c1"), ("10.1.0.6", "c2"), ("10.1.0.7", "c3")];

@@ -346,7 +346,8 @@ pub fn is_path(place: &Place, path: &str) -> bool {
     }
 }
 
-/// Describes where the address is in use on this node: namespaces, live entries of lists, and host routes.
+/// Describes where the address is in use on this node: namespaces, live entries of lists, host routes, and the state of the other name of
+/// this program.
 pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
     let places = evidence.kernel.places(address);
     let mut found: Vec<String> = places.map(|place| format!("configured {place}")).collect();
@@ -358,6 +359,11 @@ pub fn describe_uses(address: IpAddr, evidence: &Evidence) -> Vec<String> {
     }
     if evidence.routes.contains(address) {
         found.push("a route of the host leads to it".to_owned());
+    }
+    let other = &evidence.other_name;
+    if let Some(holder) = other.holders.get(&address) {
+        let holder = describe_holder(holder);
+        found.push(format!("held in the state of {} by {holder}", other.name));
     }
     found
 }

@@ -10,7 +10,8 @@ use ipnet::IpNet;
 use super::host_network::{Configurer, HostNetwork};
 use super::pod_routes::{self, PodPlace, RoutesOfPods};
 use crate::ipam::{
-    AGAIN, Evidence, EvidenceIndex, Free, GRACE, Held, Holder, Ipam, Place, Pool, Record, Verdict,
+    AGAIN, Entry, Evidence, EvidenceIndex, EvidenceList, Free, GRACE, Held, Holder, Ipam, Place,
+    Pool, Record, Verdict,
 };
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::held::{
@@ -108,6 +109,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         findings.retain(|finding| twice.iter().all(|other| other.subject != finding.subject));
     }
     found.extend(twice.into_iter().chain(misplaced));
+    found.extend(named_for_another(&holders, evidence));
     found.extend(unconfigured(&holders, &index, view));
     found.extend(unrouted);
     // The evidence may still show what was released meanwhile.
@@ -216,18 +218,16 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     };
     let also = evidence.kernel.more_places.iter();
     let also = also.map(|(address, _)| *address);
-    let mut twice: BTreeSet<IpAddr> = also.filter(is_ours).collect();
-    let lists = evidence.lists();
-    let entries = lists.iter().flat_map(|(_, list)| list.entries());
-    for entry in entries.filter(|entry| entry.is_live && !entry.holder.is_unknown()) {
-        let is_other = |held: &HeldAddress| {
-            let holder = &held.holder;
-            !holder.is_unknown() && !holder.is_container(entry.holder.container_id())
-        };
-        let are_others = |all: &Vec<HeldAddress>| all.iter().all(is_other);
-        let is_claimed = |address: &&IpAddr| holders.get(*address).is_some_and(are_others);
-        twice.extend(entry.addresses.iter().filter(is_claimed));
-    }
+    // The check of the other name of this program reports those that only its state holds.
+    let is_of_other_name = |address: &IpAddr| {
+        !holders.contains_key(address) && evidence.other_name.holders.contains_key(address)
+    };
+    let also = also.filter(|address| is_ours(address) && !is_of_other_name(address));
+    let mut twice: BTreeSet<IpAddr> = also.collect();
+    let of_cache = claims_of_others(&evidence.cache, holders)
+        .filter(|(entry, address)| !evidence.is_unconfirmed(entry, *address));
+    let listed = claims_of_others(&evidence.azure_vnet, holders).chain(of_cache);
+    twice.extend(listed.map(|(_, address)| address));
     let several = holders.iter().filter(|(_, all)| all.len() > 1);
     twice.extend(several.map(|(address, _)| address));
     let finding = |address: IpAddr| {
@@ -242,6 +242,57 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
         }
     };
     twice.into_iter().map(finding).collect()
+}
+
+/// The live entries of a list that name held addresses for other containers than their known holders, with these addresses.
+fn claims_of_others<'a>(
+    list: &'a EvidenceList,
+    holders: &'a Holders,
+) -> impl Iterator<Item = (&'a Entry, IpAddr)> {
+    let is_claim = |(entry, address): &(&Entry, IpAddr)| {
+        let is_other = |held: &HeldAddress| {
+            let holder = &held.holder;
+            !holder.is_unknown() && !holder.is_container(entry.holder.container_id())
+        };
+        let all = holders.get(address);
+        all.is_some_and(|all| all.iter().all(is_other))
+    };
+    let entries = list.entries().iter();
+    entries
+        .filter(|entry| entry.is_live && !entry.holder.is_unknown())
+        .flat_map(|entry| entry.addresses.iter().map(move |address| (entry, *address)))
+        .filter(is_claim)
+}
+
+/// Held addresses that the CNI cache also names for another sandbox, whose network namespace does not have them.
+fn named_for_another(holders: &Holders, evidence: &Evidence) -> Vec<Finding> {
+    let cause = "held, but the CNI cache names it for another sandbox, too, whose network namespace does not have it";
+    let named: BTreeSet<IpAddr> = claims_of_others(&evidence.cache, holders)
+        .filter(|(entry, address)| evidence.is_unconfirmed(entry, *address))
+        .map(|(_, address)| address)
+        .collect();
+    let finding = |address: IpAddr| Finding {
+        holder: holders.get(&address).and_then(|all| all.first()).cloned(),
+        ..left_over_entry(cause, address, evidence)
+    };
+    named.into_iter().map(finding).collect()
+}
+
+/// An address that the CNI cache names for a sandbox whose network namespace does not have it. A rebuild of the state would hold it for
+/// that sandbox, so no command is printed.
+fn left_over_entry(cause: &'static str, address: IpAddr, evidence: &Evidence) -> Finding {
+    let remedy = "no action needed if that pod was deleted: the runtime could not remove the entry. If the pod runs and hands the address on, for example to a virtual machine, another pod may use it too; as a last resort delete the pod";
+    let entries = evidence.cache.entries().iter();
+    let files = entries
+        .filter(|entry| entry.is_live && entry.addresses.contains(&address))
+        .filter(|entry| evidence.is_unconfirmed(entry, address))
+        .map(|entry| format!("the entry of the CNI cache: {}", entry.file));
+    let uses = describe_uses(address, evidence).into_iter();
+    Finding {
+        cause,
+        evidence: uses.chain(files).collect(),
+        ..Finding::note(FindingKind::Cache, &cause, &remedy).about(address)
+    }
 }
 
 /// A main plugin configures an address within this time after the ADD, in seconds.
@@ -413,14 +464,21 @@ fn in_use(
     index: &EvidenceIndex<'_>,
     view: &NodeView<'_>,
 ) -> Option<Finding> {
+    const LEFT_OVER: &str =
+        "free, but the CNI cache names it for a sandbox, whose network namespace does not have it";
     let evidence = view.evidence;
     let finding = match evidence.kernel.configured.get(&address) {
+        // The check of that name reports what is wrong with it.
+        _ if index.is_of_other_name(address) => return None,
         _ if view.withheld.contains(&address) => withheld(address, free, ipam, view),
         Some(Place::Host) if view.connecting.contains(&address) => return None,
         Some(Place::Host) => on_host(address, false, view),
         Some(Place::Namespace(_)) => stray(view),
-        _ if index.is_listed(address) => stray(view),
+        _ if index.is_listed_reliably(address) => stray(view),
         _ if evidence.routes.contains(address) => routed_by_host(address, view),
+        _ if index.is_listed(address) => {
+            return Some(left_over_entry(LEFT_OVER, address, evidence));
+        }
         _ => return None,
     };
     let finding = finding.about(address);

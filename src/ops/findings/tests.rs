@@ -9,7 +9,7 @@ use crate::ipam::{
     Attachment, Entry, Evidence, EvidenceList, Free, Held, Holder, Inventory, Ipam, Kernel,
     ListedPool, NetNs, Place, Routes, Usage,
 };
-use crate::ops::finding::{Finding, FindingKind};
+use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::screen::Screen;
 use crate::ops::show::SourceReport;
 use crate::ops::tests::{ago, answered, assert_json_fixture, find, fine, report, show};
@@ -135,6 +135,7 @@ fn evidence() -> Evidence {
         },
         azure_vnet: EvidenceList::Absent,
         routes: Routes::Read([ip("10.224.0.5")].into()),
+        ..Evidence::default()
     }
 }
 
@@ -194,6 +195,92 @@ fn a_sandbox_that_holds_something_else_is_not_to_be_ended() {
         assert_eq!(withheld.len(), 1);
         assert_eq!(withheld[0].commands, [expected], "{container}");
     }
+}
+
+#[test]
+fn an_entry_whose_namespace_lacks_the_address_is_only_a_note() {
+    // 10.224.0.10 is free, and another pod holds 10.224.0.5.
+    let kinds = |change: fn(&mut Evidence)| {
+        let mut evidence = evidence();
+        let netns = NetNs {
+            path: "/run/netns/cni-abcd".into(),
+            id: Some((4, 4_026_532_501)),
+            cookie: None,
+        };
+        let left_over = Entry {
+            holder: Holder {
+                netns: Some(netns),
+                ..Holder::from(attachment("abcd"))
+            },
+            addresses: vec![ip("10.224.0.10"), ip("10.224.0.5")],
+            file: "/var/lib/cni/results/azure-abcd-eth0".to_owned(),
+            is_live: true,
+            ..Entry::default()
+        };
+        if let EvidenceList::Read { entries, .. } = &mut evidence.cache {
+            entries.push(left_over);
+        }
+        let inside = &mut evidence.kernel.addresses_by_namespace;
+        inside.insert((4, 4_026_532_501), [].into());
+        change(&mut evidence);
+        let found = find(
+            &ipam(),
+            &evidence,
+            &HostNetwork::default(),
+            &BTreeMap::new(),
+        );
+        let about = |finding: &&Finding| {
+            let kinds = [
+                FindingKind::Stray,
+                FindingKind::Duplicate,
+                FindingKind::Cache,
+            ];
+            ["10.224.0.10", "10.224.0.5"].contains(&&*finding.subject)
+                && kinds.contains(&finding.kind)
+        };
+        let found: Vec<Finding> = found.iter().filter(about).cloned().collect();
+        for note in found.iter().filter(|f| f.kind == FindingKind::Cache) {
+            assert_eq!(note.severity, Severity::Note);
+            assert!(note.commands.is_empty(), "{note:?}");
+            let evidence = note.evidence.concat();
+            assert!(evidence.contains("results/azure-abcd-eth0"), "{note:?}");
+        }
+        found.iter().map(|f| f.kind).collect::<Vec<_>>()
+    };
+    use FindingKind::{Cache, Duplicate, Stray};
+    assert_eq!(kinds(|_| {}), [Cache, Cache]);
+    // The namespace that has the address may have been missed.
+    let hidden = kinds(|e| e.kernel.incomplete = Some("hidden".to_owned()));
+    assert_eq!(hidden, [Duplicate, Stray]);
+    let unread = kinds(|e| e.kernel.addresses_by_namespace.clear());
+    assert_eq!(unread, [Duplicate, Stray]);
+    let routed = kinds(|e| e.routes = Routes::Read([ip("10.224.0.10")].into()));
+    assert_eq!(routed, [Cache, Stray]);
+}
+
+#[test]
+fn what_the_other_name_holds_is_not_stray() {
+    let is_stray = |holder: Option<Holder>| {
+        let mut evidence = evidence();
+        let stray = ip("10.224.0.30");
+        let holders = holder.map(|holder| (stray, holder));
+        evidence.other_name.holders = holders.into_iter().collect();
+        let inside = &mut evidence.kernel.addresses_by_namespace;
+        inside.insert(ALIVE, [stray].into());
+        let found = find(
+            &ipam(),
+            &evidence,
+            &HostNetwork::default(),
+            &BTreeMap::new(),
+        );
+        found.iter().any(|f| f.kind == FindingKind::Stray)
+    };
+    assert!(is_stray(None));
+    assert!(!is_stray(Some(
+        *pod("six", "default/six", ALIVE, 60).holder
+    )));
+    // Its holder is gone, and another pod has the address.
+    assert!(is_stray(Some(*pod("six", "default/six", GONE, 60).holder)));
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl World {
                 addresses: addresses.to_vec(),
                 is_live: there.is_some(),
                 of_this_boot: !has_namespace,
-                may_be_hidden: false,
+                ..Entry::default()
             }
         };
         let strangers = &self.strangers;
@@ -134,6 +134,7 @@ impl World {
             cache,
             azure_vnet,
             routes,
+            ..Evidence::default()
         }
     }
 

@@ -39,6 +39,21 @@ broken_nodes! {
         by_hand: "add x; true",
         heals_after: 61,
     }
+    the_entry_of_a_released_sandbox_is_left_over_in_the_cache {
+        broken_by: "add other >/dev/null; ip -n other link del eth0; CNI_COMMAND=DEL CNI_CONTAINERID=$(printf other | sha256sum | cut -c 1-64) CNI_NETNS=/var/run/netns/other CNI_IFNAME=eth0 azure-vnet-ipam <<<\"$(netconf)\"; \
+            later 600 $OURS check | grep '^note     cache      10.224.0.8$'; later 600 $OURS check | grep /var/lib/cni/results/azure-bridge-",
+        later: 600,
+    }
+    the_cache_names_the_address_of_a_pod_for_another_sandbox_too {
+        broken_by: "results=/var/lib/cni/results/azure-bridge; id_of() { printf $1 | sha256sum | cut -c 1-64; }; ip netns add other; \
+            sed \"s/$(id_of web-1)/$(id_of other)/; s/web-1/other/g\" $results-$(id_of web-1)-eth0 >$results-$(id_of other)-eth0; $OURS check | grep '^note     cache      10.224.0.5$'",
+    }
+    a_pod_has_an_address_of_the_state_of_the_second_name {
+        broken_by: "ln -s azure-vnet-ipam /opt/cni/bin/azure-vnet-ipamv6; cd /etc/cni/net.d; sed 's/azure-vnet-ipam\"/azure-vnet-ipamv6\"/; s/azure-bridge/azure-six/' 10-bridge.conflist >20-six.conflist; \
+            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:1::/64\"><IPAddress Address=\"fd00:1::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:1::6\" IsPrimary=\"false\"/></IPSubnet>&|' /run/broken-node/wire.xml; \
+            ip addr add fd00:1::4/64 dev eth0 nodad; add web-4; PLUGIN=azure-vnet-ipamv6 add other | grep -x fd00:1::5; [[ $(azure-vnet-ipamv6 check) != *stray* ]]; \
+            $OURS show fd00:1::5 | grep 'held in the state of azure-vnet-ipamv6'",
+    }
     two_pods_have_one_address {
         screen: true,
         broken_by: "ip netns add other; wire_up other 10.224.0.5/16",
