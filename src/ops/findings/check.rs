@@ -12,7 +12,7 @@ use super::inspection::Inspection;
 use super::prediction::{Prediction, explain_failures, predict};
 use super::{configuration, executables, host_links, records, source, storage};
 use crate::cni::CniVersion;
-use crate::ipam::{EvidenceList, Ipam, Kernel, Routes};
+use crate::ipam::{EvidenceList, Ipam, Kernel, Record, Routes};
 use crate::ops::cli::CheckArgs;
 use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
 use crate::ops::held::held_records;
@@ -377,6 +377,10 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
 
 /// The findings about records. What the next ADD puts right by itself is only a note. `healed` is what that ADD would leave.
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
+    const HEALED: &str = "the next ADD puts this right, without harm to any pod";
+    const ORPHANED: &str =
+        "the next ADD holds it for an unknown holder: it is in use, or in an old copy of the state";
+    const ORPHANED_LEAK: &str = "the next ADD keeps it held for an unknown holder, as an old copy of the state may name a wrong one";
     let ours = inspection.config.ours(node.paths().name());
     let networks = ours.map(|(_, plugin)| (plugin.network().to_owned(), plugin.kind().to_owned()));
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
@@ -397,30 +401,71 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
         state: node.paths().state(),
         lock: node.paths().lock_file(),
     };
-    let next = records::findings((before, healed), &view);
+    let mut next = records::findings((before, healed), &view);
     if is_same(now, healed) {
         return next;
     }
-    let staying: BTreeSet<_> = next.iter().map(|f| (f.kind, &*f.subject)).collect();
+    let staying: BTreeSet<_> = next.iter().map(|f| (f.kind, f.subject.clone())).collect();
     let mut healing = records::findings((before, now), &view);
-    healing.retain(|finding| !staying.contains(&(finding.kind, &*finding.subject)));
-    for finding in &mut healing {
+    healing.retain(|finding| !staying.contains(&(finding.kind, finding.subject.clone())));
+    let orphaned = orphaned_subjects(now, healed);
+    let is_orphaned = |finding: &Finding| orphaned.contains(&finding.subject);
+    let leaked: BTreeSet<String> = healing
+        .iter()
+        .filter(|finding| finding.kind == FindingKind::Leak)
+        .map(|finding| finding.subject.clone())
+        .collect();
+    // The next ADD holds the address of a left-over entry, so what the finding says remains true.
+    let changing = healing
+        .iter_mut()
+        .filter(|finding| finding.kind != FindingKind::Cache);
+    for finding in changing {
+        let (cause, remedy) = if finding.kind == FindingKind::Leak && is_orphaned(finding) {
+            (
+                ORPHANED_LEAK,
+                "no action needed: `check` reports it as leaked again after that ADD, and reclaim frees it about 15 minutes later",
+            )
+        } else {
+            (HEALED, "no action needed")
+        };
         finding.severity = Severity::Note;
-        finding.cause = "the next ADD puts this right, without harm to any pod";
-        finding.text = finding.cause.to_owned();
-        finding.remedy = "no action needed".to_owned();
+        finding.cause = cause;
+        finding.text = cause.to_owned();
+        finding.remedy = remedy.to_owned();
         finding.commands.clear();
+    }
+    // Their holders are known until that ADD.
+    let will_be_unknown =
+        |finding: &Finding| finding.kind == FindingKind::UnknownHolder && is_orphaned(finding);
+    next.retain(|finding| !will_be_unknown(finding) || !leaked.contains(&finding.subject));
+    for finding in next.iter_mut().filter(|finding| will_be_unknown(finding)) {
+        finding.cause = ORPHANED;
+        finding.text = ORPHANED.to_owned();
     }
     next.into_iter().chain(healing).collect()
 }
 
-/// Whether two states hold the same, and have the same free addresses.
-fn is_same(one: &Ipam, other: &Ipam) -> bool {
-    let addresses = |ipam: &Ipam| -> BTreeSet<(IpAddr, bool)> {
-        let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
-        records.map(|r| (r.address(), r.held().is_some())).collect()
+/// The addresses that the next ADD holds for an unknown holder, and that the present state does not.
+fn orphaned_subjects(now: &Ipam, healed: &Ipam) -> BTreeSet<String> {
+    let unknown = |ipam: &Ipam| -> BTreeSet<String> {
+        let held = held_records(ipam).filter(|(_, _, _, held)| held.holder.is_unknown());
+        held.map(|(_, _, record, _)| record.address().to_string())
+            .collect()
     };
-    addresses(one) == addresses(other)
+    &unknown(healed) - &unknown(now)
+}
+
+/// Whether two states hold the same for the same containers, and have the same free addresses.
+fn is_same(one: &Ipam, other: &Ipam) -> bool {
+    let containers = |ipam: &Ipam| -> BTreeSet<(IpAddr, Option<String>)> {
+        let records = ipam.pools().flat_map(|(_, _, pool)| &pool.records);
+        let container = |record: &Record| {
+            let held = record.held()?;
+            Some(held.holder.container_id().to_owned())
+        };
+        records.map(|r| (r.address(), container(r))).collect()
+    };
+    containers(one) == containers(other)
 }
 
 /// What could not be checked. A user other than root is told once what is hidden.

@@ -54,6 +54,14 @@ broken_nodes! {
         add: Add::Waits,
         heals_after: 61,
     }
+    old_copies_of_the_state_and_its_backup_are_restored {
+        broken_by: "cd /var/run; add other >/dev/null; cp azure-vnet-ipam.json /run/old; cp .azure-vnet-ipam.backup /run/old-backup; del other; add web-4 >/dev/null; cp /run/old azure-vnet-ipam.json; cp /run/old-backup .azure-vnet-ipam.backup; \
+            export COLUMNS=999; later 3700 $OURS check | tee /run/report | grep -A 1 '^note     leak       10.224.0.8$' | grep 'the next ADD keeps it held for an unknown holder' && ! grep unknown-holder /run/report",
+        later: 3700,
+        findings: &["state"],
+        add: Add::Waits,
+        heals_after: 61,
+    }
     state_was_healed {
         screen: true,
         broken_by: "echo '{' >/var/run/azure-vnet-ipam.json; add web-4 >/dev/null",
