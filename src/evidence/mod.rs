@@ -11,10 +11,8 @@ mod reader;
 pub use azure_vnet::is_connected;
 pub use reader::Progress;
 
-use crate::cni::{NAME, NAME_V6};
-use crate::host::{Paths, boot_id, host_routes, io_reason};
-use crate::ipam::{Evidence, Holder, OtherName, Routes};
-use crate::state::{self, Condition};
+use crate::host::{Paths, host_routes, io_reason};
+use crate::ipam::{Evidence, Routes};
 
 #[doc(hidden)]
 pub mod parse {
@@ -25,7 +23,6 @@ pub mod parse {
 
 /// Collects all evidence.
 pub fn gather(paths: &Paths, progress: &Progress) -> Evidence {
-    let mut other_name = read_other_name(paths);
     let kernel = kernel::scan_namespaces(paths, progress);
     let cache = cni_cache::read(paths, &kernel, progress);
     let azure_vnet = azure_vnet::read(paths, &kernel);
@@ -33,34 +30,11 @@ pub fn gather(paths: &Paths, progress: &Progress) -> Evidence {
         Ok(routes) => Routes::Read(routes),
         Err(e) => Routes::Unreadable(io_reason(&e)),
     };
-    // What the other name allocated or released during the scan is in one of the two.
-    other_name.holders.extend(read_other_name(paths).holders);
     Evidence {
         kernel,
         cache,
         azure_vnet,
         routes,
-        other_name,
+        ..Evidence::default()
     }
-}
-
-/// Reads what the state of the other name of this program holds. That is nothing if the state cannot be read, or is from another boot.
-fn read_other_name(paths: &Paths) -> OtherName {
-    let name = if paths.name() == NAME { NAME_V6 } else { NAME };
-    let mut other = OtherName {
-        name,
-        ..OtherName::default()
-    };
-    let state = state::view(&paths.of_plugin(name), boot_id(paths).as_deref());
-    if let Ok(state) = state
-        && state.condition != Condition::NewBoot
-    {
-        for record in state.ipam().records() {
-            if let Some(held) = record.held() {
-                let holder = Holder::clone(&held.holder);
-                other.holders.insert(record.address(), holder);
-            }
-        }
-    }
-    other
 }

@@ -17,7 +17,7 @@ pub struct Evidence {
     pub azure_vnet: EvidenceList,
     /// E3: routes to single addresses on the host.
     pub routes: Routes,
-    /// What the state of the other name of this program holds.
+    /// What the state of the other name of this program holds. Only commands read it.
     pub other_name: OtherName,
 }
 

@@ -10,12 +10,15 @@ use rustix::process::geteuid;
 
 use super::outcome::CommandError;
 use super::screen::Screen;
+use crate::cni::{NAME, NAME_V6};
 use crate::events::History;
 use crate::evidence::Progress;
 use crate::host::{Paths, Timestamp, boot_now, namespace_id, read_text, wall_now};
-use crate::ipam::{Candidate, Evidence, Ipam, Kernel, Moment, NetNs, Place, Routes, Taken};
+use crate::ipam::{
+    Candidate, Evidence, Holder, Ipam, Kernel, Moment, NetNs, OtherName, Place, Routes, Taken,
+};
 use crate::plugin::{Context, Scan};
-use crate::state::{LockError, Locked, State, WAIT};
+use crate::state::{self, Condition, LockError, Locked, State, WAIT};
 use crate::stdio;
 
 /// What every command needs to know.
@@ -209,6 +212,40 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Captures a snapshot of the node. Shows the progress on stderr if that is a terminal.
 pub fn capture_snapshot(candidates: Vec<Candidate>, context: &Context) -> Scan {
+    let mut other_name = read_other_name(context);
+    let mut scan = scan_with_progress(candidates, context);
+    // What the other name allocated or released during the scan is in one of the two.
+    other_name.holders.extend(read_other_name(context).holders);
+    scan.evidence.other_name = other_name;
+    scan
+}
+
+/// Reads what the state of the other name of this program holds. That is nothing if the state cannot be read, or is from another boot.
+fn read_other_name(context: &Context) -> OtherName {
+    let name = if context.paths.name() == NAME {
+        NAME_V6
+    } else {
+        NAME
+    };
+    let mut other = OtherName {
+        name,
+        ..OtherName::default()
+    };
+    let state = state::view(&context.paths.of_plugin(name), context.boot_id.as_deref());
+    if let Ok(state) = state
+        && state.condition != Condition::NewBoot
+    {
+        for record in state.ipam().records() {
+            if let Some(held) = record.held() {
+                let holder = Holder::clone(&held.holder);
+                other.holders.insert(record.address(), holder);
+            }
+        }
+    }
+    other
+}
+
+fn scan_with_progress(candidates: Vec<Candidate>, context: &Context) -> Scan {
     let progress = Progress::of_command();
     if !std::io::stderr().is_terminal() {
         return Scan::with_progress(candidates, context, &progress);
