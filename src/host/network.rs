@@ -133,8 +133,10 @@ pub struct KernelRoute {
     pub kind: RouteKind,
     /// The number of its table.
     pub table: u32,
-    /// The kernel's number of the link; `None` if it names none.
+    /// The kernel's number of the link; `None` if it names none, or several.
     pub link: Option<u32>,
+    /// The links, if it names several: packets take one of them by their addresses.
+    pub links: Vec<u32>,
     /// Its metric, if it has one.
     pub metric: Option<u32>,
 }
@@ -192,9 +194,15 @@ impl KernelRoute {
         is_single && matches!(self.kind, RouteKind::Unicast | RouteKind::Local)
     }
 
+    /// The links that it names, one or several.
+    pub fn all_links(&self) -> impl Iterator<Item = u32> {
+        self.link.iter().chain(&self.links).copied()
+    }
+
     /// Parses a route message; `None` for other types, such as broadcast.
     fn parse(message: &[u8]) -> Option<KernelRoute> {
         const RTA_PRIORITY: u16 = 6;
+        const RTA_MULTIPATH: u16 = 9;
         const RTA_TABLE: u16 = 15;
         const TABLE: usize = 4;
         const TYPE: usize = 7;
@@ -208,6 +216,7 @@ impl KernelRoute {
             kind,
             table: u32::from(*message.get(TABLE)?),
             link: None,
+            links: Vec::new(),
             metric: None,
         };
         for (kind, value) in attributes(message.get(ROUTE_MESSAGE..)?) {
@@ -217,12 +226,26 @@ impl KernelRoute {
                 RTA_TABLE => route.table = u32_at(value, 0)?,
                 RTA_OIF => route.link = u32_at(value, 0),
                 RTA_PRIORITY => route.metric = u32_at(value, 0),
+                RTA_MULTIPATH => route.links = next_hops(value),
                 _ => {}
             }
         }
         route.destination = IpNet::new(destination, *message.get(1)?).ok()?;
         Some(route)
     }
+}
+
+/// The links of the next hops of a route (`rtnexthop` in rtnetlink(7)).
+fn next_hops(mut hops: &[u8]) -> Vec<u32> {
+    const LINK: usize = 4;
+    let mut found = Vec::new();
+    while let (Some(length), Some(link)) = (hops.first_chunk(), u32_at(hops, LINK)) {
+        found.push(link);
+        let length = usize::from(u16::from_ne_bytes(*length)).max(2 * LINK);
+        // Each begins at a multiple of 4 bytes.
+        hops = hops.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    found
 }
 
 /// Lists the routes of the host in all tables. The list is empty when a list below a root replaces the kernel's interfaces.

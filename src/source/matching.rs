@@ -123,11 +123,16 @@ fn add_subnet(
         link: link.name.clone(),
         is_of_primary_link,
     }));
-    if pools.iter().any(|pool| pool.subnet == prefix) {
-        unusable.note(
-            format_args!("the subnet {prefix}"),
-            " twice; the second one is ignored",
-        );
+    if let Some(first) = pools.iter().find(|pool| pool.subnet == prefix) {
+        let what = format_args!("the subnet {prefix}");
+        let other = &first.if_name;
+        if *other == link.name {
+            unusable.note(what, " twice; the second one is ignored");
+        } else if !addresses.is_empty() {
+            // Azure lets two network interfaces be in one subnet.
+            let why = format_args!(", too; only the addresses of {other} are allocated");
+            unusable.note(what, why);
+        }
         unusable.count += addresses.len();
         matched.unusable.add(unusable.for_link(&link.name));
         return;

@@ -511,12 +511,15 @@ fn leads_by(route: &KernelRoute, link: &Link) -> bool {
     route.link.is_some_and(by)
 }
 
-/// Routes that lead a part of a pool's subnet to another link than that of the pool, such as those of a VPN, or discard the packets.
+/// Routes that lead a part of a pool's subnet to another link than that of the pool, such as those of a VPN, or keep packets on the host.
 fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
     let host = &inspection.host;
     let is_part = |route: &&KernelRoute| {
-        route.kind != RouteKind::Local
-            && route.table == KernelRoute::MAIN_TABLE
+        let is_asked = match route.kind {
+            RouteKind::Local => route.table == KernelRoute::LOCAL_TABLE,
+            _ => route.table == KernelRoute::MAIN_TABLE,
+        };
+        is_asked
             && !route.is_to_one_address()
             // Where a route by several links leads is not known.
             && (route.kind != RouteKind::Unicast || route.link.is_some())
@@ -552,6 +555,9 @@ fn diverting_routes(inspection: &Inspection) -> Vec<Finding> {
                 RouteKind::Unicast => {
                     format!("leads packets for {what} {subnet} of the pods away from {own}")
                 }
+                RouteKind::Local => {
+                    format!("makes {what} {subnet} of the pods addresses of this host")
+                }
                 _ => format!("discards packets for {what} {subnet} of the pods"),
             };
             let text = format_args!("the route `{}` {does}", host.describe_route(route));
@@ -586,24 +592,32 @@ fn diverted_default_route(
     }
     let own = links_of_pods(inspection, is_ipv4);
     let first = own.first()?;
+    let is_own = |index: u32| {
+        let mut own = own.iter();
+        own.any(|link| index == link.index || Some(index) == link.master)
+    };
     let leads_elsewhere = |route: &&KernelRoute| {
-        let is_own = own.iter().any(|link| leads_by(route, link));
-        // Where a route by several links leads is not known.
-        route.kind == RouteKind::Unicast && route.link.is_some() && !is_own
+        let mut links = route.all_links();
+        route.kind == RouteKind::Unicast && links.any(|index| !is_own(index))
     };
     let general = host.most_general_routes(is_ipv4);
-    let routes = general.iter().copied();
-    let elsewhere: Vec<String> = routes
-        .filter(leads_elsewhere)
-        .map(|route| format!("`{}`", host.describe_route(route)))
-        .collect();
+    let elsewhere: Vec<&KernelRoute> = general.iter().copied().filter(leads_elsewhere).collect();
     if elsewhere.is_empty() {
         return None;
     }
+    let shown: Vec<String> = elsewhere
+        .iter()
+        .map(|route| format!("`{}`", host.describe_route(route)))
+        .collect();
+    let some = if elsewhere.iter().any(|route| !route.links.is_empty()) {
+        "some "
+    } else {
+        ""
+    };
+    let family = if is_ipv4 { "" } else { "IPv6 " };
     let text = format!(
-        "{} of pods to other networks leave the node by {}, and not by {}, which their addresses are on",
-        if is_ipv4 { "packets" } else { "IPv6 packets" },
-        elsewhere.join(" and "),
+        "{some}{family}packets of pods to other networks leave the node by {}, and not by {}, which their addresses are on",
+        shown.join(" and "),
         first.name
     );
     let is_default = |route: &KernelRoute| route.destination.prefix_len() == 0;
@@ -642,9 +656,14 @@ fn links_of_pods(inspection: &Inspection, is_ipv4: bool) -> Vec<&Link> {
     let mut pools = subnets(inspection);
     pools.retain(|net, pool| pool.has_addresses && net.addr().is_ipv4() == is_ipv4);
     let is_named = |link: &Link| pools.values().any(|pool| pool.link == link.name);
+    // A second network interface in the subnet of the first one has addresses of its own.
+    let is_second = |link: &Link| {
+        let mut primary = inspection.matched().into_iter().flat_map(|m| &m.primary);
+        primary.any(|primary| primary.link == link.name)
+    };
     let has_address = |link: &Link| {
         let mut entries = host.entries.iter().filter(|entry| entry.link == link.name);
-        entries.any(|entry| pools.contains_key(&entry.net.trunc()))
+        entries.any(|entry| pools.contains_key(&entry.net.trunc())) && !is_second(link)
     };
     let links = host.links.iter().filter(|link| link.is_up);
     links
@@ -738,6 +757,7 @@ mod tests {
             kind,
             table: KernelRoute::MAIN_TABLE,
             link,
+            links: Vec::new(),
             metric: None,
         };
         let named = |index, name: &str| Link {
@@ -792,6 +812,7 @@ mod tests {
         host.kernel_routes[0].metric = Some(100);
         let discarding = KernelRoute {
             kind: RouteKind::Blackhole,
+            links: Vec::new(),
             metric: None,
             ..host.kernel_routes[0].clone()
         };

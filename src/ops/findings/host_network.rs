@@ -494,8 +494,8 @@ fn describe_route(route: &KernelRoute, links: &[Link]) -> String {
         words.push_str(&format!("{} ", route.kind));
     }
     words.push_str(&route.destination.to_string());
-    let link = links.iter().find(|link| Some(link.index) == route.link);
-    if let Some(link) = link {
+    let name = |index: u32| links.iter().find(|link| link.index == index);
+    if let Some(link) = route.link.and_then(name) {
         words.push_str(&format!(" dev {}", link.name));
     }
     if let Some(metric) = route.metric {
@@ -503,6 +503,9 @@ fn describe_route(route: &KernelRoute, links: &[Link]) -> String {
     }
     if route.table != KernelRoute::MAIN_TABLE {
         words.push_str(&format!(" table {}", route.table));
+    }
+    for link in route.links.iter().copied().filter_map(name) {
+        words.push_str(&format!(" nexthop dev {}", link.name));
     }
     words
 }
@@ -680,6 +683,7 @@ mod tests {
             kind: RouteKind::Unicast,
             table: KernelRoute::MAIN_TABLE,
             link: Some(2),
+            links: Vec::new(),
             metric: None,
         };
         let link = Link {
@@ -712,6 +716,7 @@ mod tests {
             kind: RouteKind::Unicast,
             table: KernelRoute::MAIN_TABLE,
             link: Some(2),
+            links: Vec::new(),
             metric: None,
         };
         let other = KernelRoute {
@@ -719,6 +724,7 @@ mod tests {
             kind: RouteKind::Local,
             table: 1000,
             link: None,
+            links: Vec::new(),
             metric: Some(1024),
         };
         assert_eq!(

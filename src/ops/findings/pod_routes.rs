@@ -33,8 +33,8 @@ pub struct PodRoutes {
 /// What happens to packets that the host forwards. A way is `None` where the kernel does not answer, or takes their address for a forged one.
 #[derive(Debug)]
 struct Forwarded {
-    /// The file below /proc/sys that switches forwarding off.
-    switched_off: Option<String>,
+    /// The files below /proc/sys that switch forwarding off.
+    switched_off: Vec<String>,
     /// Packets of the pod for other networks.
     to_outside: Option<Way>,
     /// Whether packets of the host itself for other networks leave it.
@@ -223,19 +223,26 @@ fn ignores_arp(paths: &Paths, link: &Link) -> Option<String> {
         .find(|name| sysctl(paths, name).is_some_and(|value| value > 1))
 }
 
-/// The file below /proc/sys that switches off forwarding of packets that come by one of these links. `ip_forward` switches all links at
-/// once; the file of a link decides.
-fn switched_off(paths: &Paths, address: IpAddr, by: [Option<&Link>; 2]) -> Option<String> {
+/// The files below /proc/sys that switch off forwarding of packets that come by one of these links. `ip_forward` switches all links at
+/// once; the file of a link decides, and that of `default` for new links.
+fn switched_off(paths: &Paths, address: IpAddr, by: [Option<&Link>; 2]) -> Vec<String> {
     let is_off = |name: &String| sysctl(paths, name) == Some(0);
     if address.is_ipv6() {
-        return Some("net/ipv6/conf/all/forwarding".to_owned()).filter(is_off);
+        let of_all = "net/ipv6/conf/all/forwarding".to_owned();
+        return Vec::from_iter(Some(of_all).filter(is_off));
     }
-    let links = by.into_iter().flatten();
-    let own = links
-        .map(|link| format!("net/ipv4/conf/{}/forwarding", link.name))
-        .find(is_off)?;
-    let of_all = Some("net/ipv4/ip_forward".to_owned()).filter(is_off);
-    Some(of_all.unwrap_or(own))
+    let links = by.into_iter().flatten().map(|link| &*link.name);
+    let file = |link: &str| format!("net/ipv4/conf/{link}/forwarding");
+    let mut found: Vec<String> = links.map(file).filter(is_off).collect();
+    let of_all = "net/ipv4/ip_forward".to_owned();
+    if found.is_empty() {
+        return found;
+    }
+    if is_off(&of_all) {
+        return vec![of_all];
+    }
+    found.extend(Some(file("default")).filter(is_off));
+    found
 }
 
 /// The main plugins that connect a pod with the host by a link, so that packets for the pod take the routes of the host.
@@ -435,7 +442,8 @@ fn to_pod(
     let is_in_main = route.table == KernelRoute::MAIN_TABLE;
     match route.kind {
         // The host's own address is another finding, and so are routes of the main table that discard packets.
-        RouteKind::Local => return None,
+        RouteKind::Local if host.find(pod.address).is_some() => return None,
+        RouteKind::Local => return Some(kept_on_host(route, host)),
         RouteKind::Blackhole | RouteKind::Unreachable | RouteKind::Prohibit if is_in_main => {
             return None;
         }
@@ -462,6 +470,18 @@ fn to_pod(
     Some(missing_route(pod, routes, own?))
 }
 
+/// The finding for a route that makes the address of a pod one of this host, although no link has it.
+fn kept_on_host(route: &KernelRoute, host: &HostNetwork) -> Finding {
+    const CAUSE: &str =
+        "held, but a route makes it an address of this host, so packets for the pod end there";
+    let shown = host.describe_route(route);
+    let finding = error(
+        CAUSE,
+        "find out what set the route, such as a load balancer, and remove it:",
+    );
+    finding.with_commands([removal(&shown)])
+}
+
 /// Whether the main table has a route to the pod, so that only rules keep packets from it.
 fn has_route(pod: PodPlace<'_>) -> bool {
     let mut routes = pod.host.kernel_routes.iter();
@@ -479,8 +499,8 @@ fn missing_route(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Finding 
 
 /// The finding if the host does not forward packets of a pod as it should.
 fn forwarding(pod: PodPlace<'_>, forwarded: &Forwarded, link: &Link) -> Option<Finding> {
-    if let Some(switch) = &forwarded.switched_off {
-        return Some(not_forwarded(pod, switch));
+    if !forwarded.switched_off.is_empty() {
+        return Some(not_forwarded(pod, &forwarded.switched_off));
     }
     let from_outside = || {
         const DISCARDED: &str =
@@ -514,8 +534,8 @@ fn forwarding(pod: PodPlace<'_>, forwarded: &Forwarded, link: &Link) -> Option<F
         .or_else(to_other_pod)
 }
 
-/// The finding for forwarding that is switched off by a file below /proc/sys.
-fn not_forwarded(pod: PodPlace<'_>, switch: &str) -> Finding {
+/// The finding for forwarding that is switched off by files below /proc/sys.
+fn not_forwarded(pod: PodPlace<'_>, switches: &[String]) -> Finding {
     const CAUSE: &str = "held, but the host does not forward packets of the pod";
     const REMEDY: &str = "find out what switched it off (for example `grep -rs forward /etc/sysctl.conf /etc/sysctl.d /run/sysctl.d /usr/lib/sysctl.d`), and switch it on";
     let finding = if pod.address.is_ipv6() {
@@ -526,10 +546,11 @@ fn not_forwarded(pod: PodPlace<'_>, switch: &str) -> Finding {
         );
         error(CAUSE, &remedy)
     } else {
-        let command = format!("echo 1 | sudo tee /proc/sys/{switch}");
-        error(CAUSE, &format!("{REMEDY}:")).with_commands([command])
+        let switch_on = |switch: &String| format!("echo 1 | sudo tee /proc/sys/{switch}");
+        error(CAUSE, &format!("{REMEDY}:")).with_commands(switches.iter().map(switch_on))
     };
-    finding.with_evidence(vec![format!("/proc/sys/{switch} is 0")])
+    let state = |switch: &String| format!("/proc/sys/{switch} is 0");
+    finding.with_evidence(switches.iter().map(state).collect())
 }
 
 /// The finding for packets that do not leave by this link. Packets of the host itself do, so only rules can be the reason.
@@ -570,13 +591,9 @@ fn to_outside(pod: PodPlace<'_>, forwarded: &Forwarded) -> Option<Finding> {
         return None;
     }
     let own = host.link(pod.if_name)?;
-    let by = host
-        .links
-        .iter()
-        .find(|link| Some(link.index) == route.link)?;
-    if by.index == own.index || Some(by.index) == own.master {
-        return None;
-    }
+    let is_own = |index: &u32| *index == own.index || Some(*index) == own.master;
+    let other = route.all_links().find(|index| !is_own(index))?;
+    let by = host.links.iter().find(|link| link.index == other)?;
     if route.table != KernelRoute::MAIN_TABLE {
         return Some(by_rule(BY_RULE, route, host));
     }
@@ -652,6 +669,7 @@ mod tests {
             kind: RouteKind::Unicast,
             table: KernelRoute::MAIN_TABLE,
             link: Some(link),
+            links: Vec::new(),
             metric: None,
         }
     }
@@ -682,7 +700,7 @@ mod tests {
             to_pod: Some(Way::Route(route(address, POD))),
             from_own_address: Some(Way::Route(route(address, POD))),
             forwarded: Some(Forwarded {
-                switched_off: None,
+                switched_off: Vec::new(),
                 to_outside: by(2),
                 host_leaves: true,
                 from_outside: by(POD),
@@ -777,7 +795,7 @@ mod tests {
         ] {
             let mut routes = healthy(net);
             let forwarded = routes.forwarded.as_mut().unwrap();
-            forwarded.switched_off = Some("net/x".to_owned());
+            forwarded.switched_off = vec!["net/x".to_owned()];
             let (severity, _, commands) = find(address, PTP, &host(), &routes).unwrap();
             assert_eq!((severity, commands.len()), (Severity::Error, count));
         }

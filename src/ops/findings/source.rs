@@ -88,7 +88,7 @@ fn answered(
                 "; {count} of the listed addresses and subnets cannot be used"
             ));
         }
-        let remedy = "correct what the source lists; its other addresses are allocated to pods";
+        let remedy = "correct what the source lists, or assign the addresses to the first of two network interfaces in one subnet; its other addresses are allocated to pods";
         let severity = if matched.inventory.addresses() == 0 {
             Severity::Error
         } else {
@@ -112,12 +112,7 @@ fn answered(
     // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
     if is_matched && matched.inventory.addresses() == 0 && matched.unusable.count == 0 {
-        let mut records = inspection.state.ipam().records();
-        let text = if records.any(|record| record.free().is_some()) {
-            "the source lists no address for pods; until that has lasted for a minute, new pods get stored ones, to which Azure may not deliver"
-        } else {
-            "the source lists no address for pods"
-        };
+        let text = "the source lists no address for pods; stored ones are allocated for another minute at most, and Azure may not deliver to them";
         let remedy = "assign secondary IP configurations to the node's network interface in Azure";
         found.push(Finding::error(FindingKind::Interface, &text, &remedy));
     }
@@ -353,6 +348,15 @@ fn usage(
         );
         let remedy = "no action needed if that is intended: its addresses are removed when they are released; if not, check the network interface in Azure";
         return Finding::note(KIND, &text, &remedy).about(subnet);
+    }
+    // Many nodes have network interfaces that are not for pods.
+    let has_none = PoolCount {
+        subnet: count.subnet.clone(),
+        ..PoolCount::default()
+    };
+    if *count == has_none {
+        let text = format_args!("{subnet}: no addresses for pods");
+        return Finding::ok(KIND, &text);
     }
     let mut text = format!("{subnet}: {} held, {} free", count.held, count.free);
     for (count, what) in [

@@ -160,6 +160,29 @@ broken_nodes! {
         findings: &["interface"],
         by_hand: "ip link del tun0",
     }
+    a_second_interface_of_the_subnet_takes_the_default_route {
+        broken_by: concat!(under_ptp!(), "; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.224.0.40/16 dev eth1 noprefixroute; ip route add default via 10.224.0.1 dev eth1 onlink metric 50; ip route del default metric 0; ip route add default via 10.224.0.1 dev eth0 metric 100; \
+            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.224.0.0/16\"><IPAddress Address=\"10.224.0.40\" IsPrimary=\"true\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml; \
+            COLUMNS=999 $OURS check | grep 'leave the node by .0.0.0.0/0 dev eth1 metric 50., and not by eth0'"),
+        findings: &["interface"],
+        by_hand: "ip route del default dev eth1",
+    }
+    the_default_route_leads_by_two_links {
+        broken_by: concat!(under_ptp!(), "; ip link add eth1 up type bridge; ip addr add 10.225.0.4/24 dev eth1; ip route del default; ip route add default nexthop via 10.224.0.1 dev eth0 nexthop via 10.225.0.1 dev eth1; \
+            COLUMNS=999 $OURS check | grep 'some packets of pods to other networks leave the node by .0.0.0.0/0 nexthop dev eth0 nexthop dev eth1., and not by eth0'"),
+        findings: &["interface"],
+        by_hand: "ip route del default; ip route add default via 10.224.0.1",
+    }
+    a_route_keeps_packets_for_a_pod_on_the_host {
+        broken_by: concat!(pods_of_ptp!(), "; ip route add local 10.224.0.5 dev lo; ip route add local 10.224.16.0/28 dev lo; COLUMNS=999 $OURS check | grep 'makes a part of the subnet 10.224.0.0/16 of the pods addresses of this host'"),
+        later: 120,
+        findings: &["unrouted", "interface"],
+        by_hand: "ip route del local 10.224.16.0/28 dev lo",
+    }
+    an_interface_that_is_not_for_pods_is_no_finding {
+        broken_by: "ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; \
+            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml",
+    }
     a_rule_leads_packets_for_the_subnet_to_a_vpn {
         broken_by: concat!(pods_of_ptp!(), "; ip link add tun0 up type bridge; ip route add 10.224.0.0/16 dev tun0 table 52; for n in 1 5 6 7; do ip route add throw 10.224.0.$n table 52; done; ip rule add pref 5270 lookup 52"),
         later: 120,
