@@ -753,7 +753,15 @@ mod tests {
         on_host.to_pod = Some(Way::Route(local));
         on_host.from_own_address = on_host.to_pod.clone();
         on_host.forwarded = None;
-        assert_eq!(find("10.1.0.5", PTP, &host(), &on_host), None);
+        let commands = find("10.1.0.5", PTP, &host(), &on_host).map(|(_, _, commands)| commands);
+        assert_eq!(
+            commands.unwrap(),
+            ["sudo ip route del local 10.1.0.5/32 dev eth0"]
+        );
+        // An address of the host is another finding.
+        let mut with_address = host();
+        with_address.entries[0].net = "10.1.0.5/32".parse().unwrap();
+        assert_eq!(find("10.1.0.5", "bridge", &with_address, &on_host), None);
         let mut unknown = healthy("10.1.0.5/32");
         unknown.to_pod = None;
         unknown.forwarded = None;
