@@ -25,7 +25,7 @@ use super::outcome::{
 };
 use super::probe::ask_version;
 use super::screen::join_first;
-use super::state_view::{LOST, StateView};
+use super::state_view::StateView;
 use super::version::LINE;
 use crate::cni::{CniVersion, NAME, NAME_V6};
 use crate::failure::SUDO_REMEDY;
@@ -377,10 +377,12 @@ impl Installation {
     }
 }
 
-/// Whether the original, which knows neither backup nor rebuild, would not see the addresses that pods have.
+/// Whether the original, which knows neither backup nor rebuild, would not see the addresses that pods have: the file is damaged, or only the
+/// backup has them. Calls may replace the file while it is read, so it must be gone for that.
 fn is_state_lost(node: &Node) -> bool {
-    let StateView { state, report, .. } = StateView::load(node);
-    state.restored.is_some() || report.condition == LOST
+    let state = StateView::load(node).state;
+    let is_only_in_backup = state.restored.is_some() && !node.paths().state().exists();
+    state.corrupt.is_some() || is_only_in_backup
 }
 
 /// Copies a file with its mode, or a link as a link.

@@ -11,7 +11,6 @@ use super::node::Node;
 use super::node_config::NodeConfig;
 use super::outcome::{CommandError, CommandOutput};
 use super::show::{self, PoolReport, ShowReport};
-use super::state_view::LOST;
 use super::version;
 use crate::cni::Verb;
 use crate::events::{Count, DURATION_BOUNDS, Durations, Totals};
@@ -124,7 +123,7 @@ impl NodeMetrics<'_> {
         page.value(
             "state_readable",
             "1 if the state can be used, or is not there yet; 0 if neither the state nor its backup can be used.",
-            &u8::from(state.is_readable && state.condition != LOST),
+            &u8::from(state.is_readable && state.condition != "lost"),
         );
     }
 }

@@ -14,9 +14,6 @@ use crate::ipam::{Evidence, Ipam, Moment, Place, Routes};
 use crate::plugin::note_moved_namespaces;
 use crate::state::{Condition, FORMAT, Origin, QUARANTINE, State, StoreError};
 
-/// The condition of a state without usable file and backup.
-pub const LOST: &str = "lost";
-
 /// The state and its health.
 #[derive(Debug)]
 pub struct StateView {
@@ -176,8 +173,8 @@ impl StateReport {
             _ if is_fresh => ("fresh", None),
             Condition::Ready | Condition::Fresh => ("ok", None),
             Condition::Reconcile | Condition::NewBoot => ("doubtful", None),
-            Condition::Lost(_) if is_corrupt => (LOST, Some("the state is corrupt")),
-            Condition::Lost(_) => (LOST, Some("the state was lost")),
+            Condition::Lost(_) if is_corrupt => ("lost", Some("the state is corrupt")),
+            Condition::Lost(_) => ("lost", Some("the state was lost")),
             Condition::Newer { .. } => ("newer-format", Some("a newer version wrote the state")),
         };
         let kept = if is_corrupt {

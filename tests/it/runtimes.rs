@@ -5,6 +5,7 @@ mod crio;
 
 use std::fmt::Display;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -278,10 +279,13 @@ fn ctr_container_gets_an_address() {
 #[ignore = "needs root, containerd, runc, crictl and the plugin bridge"]
 fn killed_containerd_leaks_no_address() {
     only_in!(in_private_namespaces_with_all_processes);
-    kill_again_and_again(Runtime::containerd(5..15));
+    kill_again_and_again(Runtime::containerd(ADDRESSES));
 }
 
-/// Kills a runtime while it creates pods. Afterwards each of its ten addresses can be allocated.
+/// The last bytes of addresses for a runtime that is killed again and again. Until a reclaim, each of its pods may hold one.
+const ADDRESSES: Range<u16> = 5..50;
+
+/// Kills a runtime while it creates pods. Afterwards each of its addresses can be allocated.
 fn kill_again_and_again(mut runtime: Runtime) {
     for (round, delay) in [30, 60, 90, 120, 200, 400].into_iter().enumerate() {
         runtime.remove_pods();
@@ -314,7 +318,7 @@ fn kill_again_and_again(mut runtime: Runtime) {
         sh("ip -o link show type veth master azbr0").is_empty()
     });
     // An hour later every address can be allocated again.
-    for n in 0..10 {
+    for n in ADDRESSES {
         let conf = conf("1.0.0", json!({}));
         add_later(3700, &runtime.host, &format!("new{n}"), &conf);
     }
@@ -324,7 +328,7 @@ fn kill_again_and_again(mut runtime: Runtime) {
         holders.values().all(|id| id.starts_with("new")),
         "{holders:?}"
     );
-    assert_eq!(holders.len(), 10, "{holders:?}");
+    assert_eq!(holders.len(), ADDRESSES.len(), "{holders:?}");
 }
 
 /// Runs an ADD of a container without a network namespace, with the boot clock `seconds` ahead.

@@ -5,7 +5,9 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::{IMAGE, Runtime, SOCKET, add_later, build_pause_image, kill_again_and_again};
+use super::{
+    ADDRESSES, IMAGE, Runtime, SOCKET, add_later, build_pause_image, kill_again_and_again,
+};
 use crate::callers::{examples, tool};
 use crate::harness::wait::{output, wait_until};
 use crate::harness::{Reply, sh, sh_with, skip, xml_of};
@@ -85,7 +87,7 @@ fn calls(verb: &str) -> usize {
 fn killed_crio_leaks_no_address() {
     only_with_crio!();
     only_in!(in_private_namespaces_with_all_processes);
-    kill_again_and_again(start(5..15));
+    kill_again_and_again(start(ADDRESSES));
 }
 
 #[test]

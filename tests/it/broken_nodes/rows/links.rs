@@ -20,6 +20,18 @@ macro_rules! pods_of_ptp {
     };
 }
 
+/// Attaches eth1, and has the wire server list this subnet of it.
+macro_rules! attach_eth1 {
+    ($subnet:literal) => {
+        concat!(
+            "ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; \
+             sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\">",
+            $subnet,
+            "</Interface></Interfaces>|' /run/broken-node/wire.xml"
+        )
+    };
+}
+
 broken_nodes! {
     the_interface_is_switched_off {
         broken_by: "ip link set dev eth0 down",
@@ -161,9 +173,7 @@ broken_nodes! {
         by_hand: "ip link del tun0",
     }
     a_second_interface_of_the_subnet_takes_the_default_route {
-        broken_by: concat!(under_ptp!(), "; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.224.0.40/16 dev eth1 noprefixroute; ip route add default via 10.224.0.1 dev eth1 onlink metric 50; ip route del default metric 0; ip route add default via 10.224.0.1 dev eth0 metric 100; \
-            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.224.0.0/16\"><IPAddress Address=\"10.224.0.40\" IsPrimary=\"true\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml; \
-            COLUMNS=999 $OURS check | grep 'leave the node by .0.0.0.0/0 dev eth1 metric 50., and not by eth0'"),
+        broken_by: concat!(under_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.224.0.0/16"><IPAddress Address="10.224.0.40" IsPrimary="true"/></IPSubnet>"#), "; ip addr add 10.224.0.40/16 dev eth1 noprefixroute; ip route add default via 10.224.0.1 dev eth1 onlink metric 50; ip route del default metric 0; ip route add default via 10.224.0.1 dev eth0 metric 100; COLUMNS=999 $OURS check | grep 'leave the node by .0.0.0.0/0 dev eth1 metric 50., and not by eth0'"),
         findings: &["interface"],
         by_hand: "ip route del default dev eth1",
     }
@@ -180,8 +190,7 @@ broken_nodes! {
         by_hand: "ip route del local 10.224.16.0/28 dev lo",
     }
     an_interface_that_is_not_for_pods_is_no_finding {
-        broken_by: "ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; \
-            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml",
+        broken_by: concat!(attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1"),
     }
     a_rule_leads_packets_for_the_subnet_to_a_vpn {
         broken_by: concat!(pods_of_ptp!(), "; ip link add tun0 up type bridge; ip route add 10.224.0.0/16 dev tun0 table 52; for n in 1 5 6 7; do ip route add throw 10.224.0.$n table 52; done; ip rule add pref 5270 lookup 52"),
@@ -199,8 +208,7 @@ broken_nodes! {
         later: 120,
     }
     pods_leave_by_the_interface_of_another_pool {
-        broken_by: concat!(pods_of_ptp!(), "; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
-            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/><IPAddress Address=\"10.230.0.5\" IsPrimary=\"false\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml; COLUMNS=999 later 120 $OURS check | grep 'leave by the network interface of another'"),
+        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; COLUMNS=999 later 120 $OURS check | grep 'leave by the network interface of another'"),
         later: 120,
     }
     the_host_does_not_forward_packets_of_pods {
@@ -235,8 +243,7 @@ broken_nodes! {
         by_hand: "ip route del default via 10.230.0.1 metric 100",
     }
     two_interfaces_have_addresses_for_pods {
-        broken_by: concat!(under_ptp!(), "; ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
-            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/><IPAddress Address=\"10.230.0.5\" IsPrimary=\"false\"/></IPSubnet></Interface></Interfaces>|' /run/broken-node/wire.xml"),
+        broken_by: concat!(under_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1"),
     }
     the_rule_for_the_main_table_is_missing {
         broken_by: "ip rule del pref 32766; $OURS check | grep 'lookup main priority 32766'",
