@@ -377,10 +377,6 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
 
 /// The findings about records. What the next ADD puts right by itself is only a note. `healed` is what that ADD would leave.
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
-    const HEALED: &str = "the next ADD puts this right, without harm to any pod";
-    const ORPHANED: &str =
-        "the next ADD holds it for an unknown holder: it is in use, or in an old copy of the state";
-    const ORPHANED_LEAK: &str = "the next ADD keeps it held for an unknown holder, as an old copy of the state may name a wrong one";
     let ours = inspection.config.ours(node.paths().name());
     let networks = ours.map(|(_, plugin)| (plugin.network().to_owned(), plugin.kind().to_owned()));
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
@@ -401,48 +397,76 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
         state: node.paths().state(),
         lock: node.paths().lock_file(),
     };
-    let mut next = records::findings((before, healed), &view);
+    let next = records::findings((before, healed), &view);
     if is_same(now, healed) {
         return next;
     }
-    let staying: BTreeSet<_> = next.iter().map(|f| (f.kind, f.subject.clone())).collect();
-    let mut healing = records::findings((before, now), &view);
-    healing.retain(|finding| !staying.contains(&(finding.kind, finding.subject.clone())));
-    let orphaned = orphaned_subjects(now, healed);
+    let present = records::findings((before, now), &view);
+    now_and_next(present, next, &orphaned_subjects(now, healed))
+}
+
+/// Joins the findings about the present state and about the one that the next ADD leaves. `orphaned` are the addresses of which that ADD
+/// does not keep the holder.
+fn now_and_next(
+    now: Vec<Finding>,
+    next: Vec<Finding>,
+    orphaned: &BTreeSet<String>,
+) -> Vec<Finding> {
+    let key = |finding: &Finding| (finding.kind, finding.subject.clone());
+    let present: BTreeSet<_> = now.iter().map(key).collect();
+    let staying: BTreeSet<_> = next.iter().map(key).collect();
     let is_orphaned = |finding: &Finding| orphaned.contains(&finding.subject);
-    let leaked: BTreeSet<String> = healing
-        .iter()
-        .filter(|finding| finding.kind == FindingKind::Leak)
-        .map(|finding| finding.subject.clone())
-        .collect();
-    // The next ADD holds the address of a left-over entry, so what the finding says remains true.
-    let changing = healing
-        .iter_mut()
-        .filter(|finding| finding.kind != FindingKind::Cache);
-    for finding in changing {
-        let (cause, remedy) = if finding.kind == FindingKind::Leak && is_orphaned(finding) {
-            (
-                ORPHANED_LEAK,
-                "no action needed: `check` reports it as leaked again after that ADD, and reclaim frees it about 15 minutes later",
-            )
-        } else {
-            (HEALED, "no action needed")
-        };
-        finding.severity = Severity::Note;
-        finding.cause = cause;
-        finding.text = cause.to_owned();
-        finding.remedy = remedy.to_owned();
-        finding.commands.clear();
+    let healing = now
+        .into_iter()
+        .filter(|finding| !staying.contains(&key(finding)))
+        .map(|finding| {
+            let is_orphaned = is_orphaned(&finding);
+            healed_by_next_add(finding, is_orphaned)
+        });
+    let is_leaked =
+        |finding: &Finding| present.contains(&(FindingKind::Leak, finding.subject.clone()));
+    let coming = next.into_iter().filter_map(|finding| {
+        if finding.kind != FindingKind::UnknownHolder || !is_orphaned(&finding) {
+            return Some(finding);
+        }
+        // Its holder is known until that ADD. A leak says what comes.
+        (!is_leaked(&finding)).then(|| orphaned_by_next_add(finding))
+    });
+    coming.chain(healing).collect()
+}
+
+/// What is said of a finding that is not about the state which the next ADD leaves.
+fn healed_by_next_add(finding: Finding, is_orphaned: bool) -> Finding {
+    const HEALED: &str = "the next ADD puts this right, without harm to any pod";
+    const ORPHANED_LEAK: &str = "the next ADD keeps it held for an unknown holder, as an old copy of the state may name a wrong one";
+    let (cause, remedy) = match (finding.kind, is_orphaned) {
+        // That ADD holds the address, and the entry stays left over.
+        (FindingKind::Cache, _) => return finding,
+        (FindingKind::Leak, true) => (
+            ORPHANED_LEAK,
+            "no action needed: `check` reports it as leaked again after that ADD, and reclaim frees it about 15 minutes later",
+        ),
+        _ => (HEALED, "no action needed"),
+    };
+    Finding {
+        severity: Severity::Note,
+        cause,
+        text: cause.to_owned(),
+        remedy: remedy.to_owned(),
+        commands: Vec::new(),
+        ..finding
     }
-    // Their holders are known until that ADD.
-    let will_be_unknown =
-        |finding: &Finding| finding.kind == FindingKind::UnknownHolder && is_orphaned(finding);
-    next.retain(|finding| !will_be_unknown(finding) || !leaked.contains(&finding.subject));
-    for finding in next.iter_mut().filter(|finding| will_be_unknown(finding)) {
-        finding.cause = ORPHANED;
-        finding.text = ORPHANED.to_owned();
+}
+
+/// What is said of an address of which the next ADD does not keep the holder.
+fn orphaned_by_next_add(finding: Finding) -> Finding {
+    const ORPHANED: &str =
+        "the next ADD holds it for an unknown holder: it is in use, or in an old copy of the state";
+    Finding {
+        cause: ORPHANED,
+        text: ORPHANED.to_owned(),
+        ..finding
     }
-    next.into_iter().chain(healing).collect()
 }
 
 /// The addresses that the next ADD holds for an unknown holder, and that the present state does not.
