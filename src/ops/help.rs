@@ -81,12 +81,12 @@ Exit status:
 
 /// `show`.
 pub const SHOW: &str = r"Without SUBJECT, or with a subnet: shows each pool with its interface, its
-gateway, and how many of its addresses are held, leaked, in cooldown after their
-release, on the host, excluded and free. The percentage counts the held ones.
-Then lists every holder: address, pod, container, network, interface and age.
-If all holders have the same network and interface, the heading has these
-instead. Several pools have totals at the end, which count an address in two
-pools once.
+gateway, and how many of its addresses are held, held in another pool, leaked,
+in cooldown after their release, withheld, on the host, excluded and free. The
+percentage counts the held ones. Then lists every holder: address, pod,
+container, network, interface and age. If all holders have the same network and
+interface, the heading has these instead. Several pools have totals at the end,
+which count an address in two pools once.
 
 With an address, a container ID or its first characters, or a pod as
 namespace/name, name, or a part of these: prints what the state records, what
@@ -190,12 +190,13 @@ Exit status:
 /// `reclaim`.
 pub const RECLAIM: &str = r"Judges every holder by the rules that an ADD applies to an exhausted pool. A
 holder is dead if its record is older than 15 minutes and the node shows no sign
-of it. Two checks must find that, at least 60 seconds apart, unless the record
-is older than an hour. For a sandbox that the runtime has replaced, one check is
-enough at any age.
+of it. Two scans must find that, at least 60 seconds apart, unless the record is
+older than an hour. For a sandbox that the runtime has replaced, one scan is
+enough at any age. A record of an earlier boot is freed if a complete scan does
+not show its address.
 
 Without --yes, only prints what would be freed and why. With --yes, takes the
-lock, frees the dead holders, and marks those that need a second check. Holders
+lock, frees the dead holders, and marks those that need a second scan. Holders
 that change during the command are left alone. Freed addresses have a cooldown,
 as released ones have. With --pod, only the holders of this pod are judged. POD
 is the whole name, with or without namespace.
@@ -220,8 +221,8 @@ has them, or `unknown` for a record without a holder. `show` and `check` print
 it.
 
 With --pod, releases all addresses of this pod, or none. POD is the whole name,
-with or without namespace. Refuses if several sandboxes of the pod hold
-addresses, or several namespaces have such a pod.
+with or without namespace. Fails if several sandboxes of the pod hold addresses,
+or several namespaces have such a pod.
 
 Examples:
   # release an address by its holder
@@ -323,7 +324,7 @@ Examples:
 
 Exit status:
   0  it is installed; with --verify: it is this executable
-  1  refused; with --verify: it is another one
+  1  refused; with --verify: it is another file, or missing
   2  the command failed: stderr says why
 ";
 
@@ -334,8 +335,8 @@ this for both names, unless --name names one.
 Refuses if no kept original answers VERSION as a CNI plugin does, because pods
 whose configuration names the plugin would not start. With --force, removes the
 plugin then. Without --force, also refuses to replace a file of another program
-that does not answer, and to let the original start from a state that was lost
-or damaged and not yet rebuilt.
+that does not answer, and to let the original start while the state is damaged,
+or while only the backup has it.
 
 State, log and settings stay for the original.
 
@@ -344,7 +345,8 @@ Examples:
   sudo {name} uninstall
 
 Exit status:
-  0  the original is back, or this program was not installed
+  0  the original is back, the plugin was removed with --force, or this program
+     was not installed
   1  refused, or done for only one of the two names
   2  the command failed: stderr says why
 ";

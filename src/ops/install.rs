@@ -254,7 +254,7 @@ impl Installation {
             }
             None if is_state_lost(node) && !force => {
                 return Ok(self.refused(&format!(
-                    "{} was lost or damaged, so the original would allocate addresses that pods have; wait until an ADD has rebuilt it, or add --force",
+                    "{} is damaged, or only the backup has it, so the original would allocate addresses that pods have; wait until an ADD has repaired it, or add --force",
                     node.paths().state().display()
                 )));
             }

@@ -424,7 +424,7 @@ fn surroundings() -> Vec<Finding> {
         finding(
             FindingKind::SetAside,
             "/var/run/azure-vnet-ipam.json",
-            "could not be read and were set aside: /var/run/azure-vnet-ipam.json.corrupt-2026-11-20T210939Z",
+            "corrupt states were set aside: /var/run/azure-vnet-ipam.json.corrupt-2026-11-20T210939Z",
             "find out what corrupted them, then remove them",
         ),
     ]
@@ -607,7 +607,7 @@ fn screens_of_check() {
     });
     let in_order = [
         Finding::ok(FindingKind::Version, &"azure-vnet-ipam 0.3.0"),
-        Finding::ok(FindingKind::Lock, &"no process holds it"),
+        Finding::ok(FindingKind::Lock, &"no process holds the lock"),
     ];
     assert_screens("check-all", |screen| {
         let found = [surroundings(), in_order.to_vec()].concat();

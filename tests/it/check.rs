@@ -156,11 +156,11 @@ fn minor_problems_are_reported() {
     let conflist = fs::read_to_string(node.path(CONFLIST)).unwrap();
     // A row is a file, its content, and the expected finding.
     for (file, content, wanted) in [
-        ("/proc/locks", "", "lock ok: no process holds it"),
+        ("/proc/locks", "", "lock ok: no process holds the lock"),
         (
             "/proc/locks",
             &node.lock_line(4711),
-            "lock error: process 4711, which is gone or -> find",
+            "lock error: process 4711, which has ended or -> find",
         ),
         (
             "/proc/4711/stat",

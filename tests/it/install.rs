@@ -217,7 +217,7 @@ fn reports_say_what_was_there() {
     let conflist = r#"{"cniVersion":"1.1.0","name":"x","plugins":[{"type":"ptp","ipam":{"type":"azure-vnet-ipam"}}]}"#;
     folder.node.put("/etc/cni/net.d/10-x.conflist", conflist);
     folder.node.put("/var/run/azure-vnet-ipam.json", [0; 64]);
-    let why = "was lost or damaged, so the original would allocate addresses that pods have";
+    let why = "is damaged, or only the backup has it, so the original would allocate addresses that pods have";
     says("uninstall", 1, why);
     std::fs::remove_file(folder.node.path("/var/run/azure-vnet-ipam.json")).unwrap();
     says(

@@ -124,7 +124,10 @@ fn conflists(
         (_, None) if is_known && found.is_empty() => {
             let shown = folder.display();
             let (text, step) = match (folder.exists(), folder.is_symlink()) {
-                (true, _) => (format!("none in {shown} names {name}"), "put one there"),
+                (true, _) => (
+                    format!("no network configuration in {shown} names {name}"),
+                    "put one there",
+                ),
                 (false, true) => (
                     format!(
                         "{shown} is a link that leads to no folder: no pod gets a network, unless the runtime reads another folder"
@@ -156,10 +159,10 @@ fn conflists(
             if let Some(first) = config.used_instead_of(file, name) {
                 let (shown, other) = (file.path.display(), first.path.display());
                 let text = format_args!(
-                    "{shown} is not the first by name, {other} is: many runtimes use that alone"
+                    "{other} comes before {shown} by name, and many runtimes use only the first file"
                 );
                 let remedy = format_args!(
-                    "unless {other} leads to it, as multus does, remove that or give {shown} a name before it"
+                    "unless {other} delegates to it, as Multus does, remove {other}, or rename {shown} so that it comes first"
                 );
                 let finding = Finding::warning(KIND, &text, &remedy).about(&shown);
                 found.push(taken_over(finding, Some(first), executables, held, name));
@@ -216,7 +219,7 @@ fn repair_command(file: &ConfFile) -> Option<(&'static str, String)> {
     let from = file.path.to_str().filter(|path| is_plain_path(path))?;
     match (file.encoding, &file.right_name) {
         (Encoding::Utf8WithMark, _) => Some((
-            "take the mark away:",
+            "remove the byte order mark:",
             format!(r"sudo sed -i '1s/^\xEF\xBB\xBF//' {from}"),
         )),
         (Encoding::Utf16(name), _) => Some((

@@ -195,7 +195,7 @@ impl Executables {
         let kind = kinds.find(|kind| self.refuses(kind, version))?;
         let path = file.path.display();
         let text = format_args!(
-            "the plugin in the place of {kind} speaks no CNI {version}, which {path} asks for, so every ADD of its network fails"
+            "the plugin in the place of {kind} does not speak CNI {version}, which {path} asks for, so every ADD of its network fails"
         );
         let remedy = format_args!("put this program there again, or lower cniVersion in {path}");
         Some(Finding::error(KIND, &text, &remedy).about(&path))
@@ -213,7 +213,7 @@ impl Executables {
         if self.is_version_disputed(file) {
             let chosen = file.chosen_version.as_deref().unwrap_or_default();
             let text = format_args!(
-                "{SINCE_1_2} asks for CNI {chosen} in {path}, others for {}, and all plugins speak only one of these",
+                "{SINCE_1_2} asks for CNI {chosen} in {path}, others for {}, and only one of these is spoken by all plugins",
                 file.version()
             );
             let remedy = format_args!(
@@ -234,7 +234,7 @@ impl Executables {
             _ => ("", format!("install a newer {names}")),
         };
         let text = format!(
-            "{} speaks no CNI {version}, which {path} asks for{key}, so every ADD of its network fails",
+            "{} does not speak CNI {version}, which {path} asks for{key}, so every ADD of its network fails",
             if refusing.len() == 1 { first } else { &*names }
         );
         let mut finding = match self.ask_for_common_version(file) {
@@ -506,7 +506,7 @@ fn unanswering(path: &Path, error: &ProbeError, is_ours: bool, node: &Node) -> F
             format!("sudo find /proc/[0-9]*/fd -lname {shown}"),
         ),
         (ProbeError::Broken(_) | ProbeError::Other(_), true) => (
-            "another program stands there, or it is damaged; put this program there, without keeping that file:",
+            "the file is another program, or damaged; put this program there, without keeping the file:",
             install_command(node, " --force"),
         ),
         (ProbeError::Broken(_), false) => {

@@ -52,7 +52,7 @@ fn links_down(node: &Node, inspection: &Inspection) -> Vec<Finding> {
         }
         let text =
             format_args!("{name} is switched off, so no packet of a pod leaves the node by it");
-        let remedy = "find out what switched it off; switch it on. The kernel dropped its routes: the service that configures the network (systemd-networkd, NetworkManager) sets them again, which `ip route` must show";
+        let remedy = "find out what switched it off, and switch it on. Then check with `ip route` that the service that configures the network (systemd-networkd, NetworkManager) has set its routes again:";
         let mut commands = vec![format!("sudo ip link set dev {name} up")];
         let mut entries = host.entries.iter().filter(|entry| entry.link == name);
         let restore = entries.find_map(|entry| restore_default_route(inspection, entry.net, name));
@@ -206,7 +206,7 @@ fn missing_primary(
     let own = host.link(link);
     let device = own.and_then(|own| host.master_of(own)).or(own);
     let mut text = format!(
-        "no link of this node has {}, its own address on {link}",
+        "no link of this node has {}, which is the node's own address on {link}",
         net.addr()
     );
     let mut remedy = "see whether it is the primary address in Azure; if so, have the service that configures the network set it again".to_owned();
@@ -290,7 +290,7 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
             names.join(", ")
         );
         let remedy = format_args!(
-            "without it nothing reaches Azure, and Azure does not tell the node which one it is: see the network interface in Azure, and have the service that configures the network set it again (`networkctl renew {link}`, `nmcli device reapply {link}`, or a restart of the node)"
+            "without it nothing reaches Azure: look it up at the network interface in Azure, and have the service that configures the network set it again (`networkctl renew {link}`, `nmcli device reapply {link}`, or a restart of the node)"
         );
         found.push(Finding::error(FindingKind::Interface, &text, &remedy).about(link));
     }
@@ -671,9 +671,9 @@ fn links_of_pods(inspection: &Inspection, is_ipv4: bool) -> Vec<&Link> {
         .collect()
 }
 
-const GATEWAY: &str =
-    "the gateway of the virtual network is on this host, so pods do not reach Azure through it";
-const TWO_LINKS: &str = "two links of this host lead to the subnet, and one of them not to Azure";
+const GATEWAY: &str = "this host has the address of the gateway of the virtual network, so packets of pods for Azure end here";
+const TWO_LINKS: &str =
+    "two links of this host lead to the subnet, but one of them does not lead to Azure";
 
 /// Addresses of the host that keep packets for Azure on it, each with why: a pool's gateway, and those that connect a second link to a pool's
 /// subnet. An address with a full-length prefix, as the plugin ptp gives the host, is neither.

@@ -579,11 +579,11 @@ impl Configurer {
                     .to_owned()
             }
             Configurer::Loopback => {
-                "if it is meant to be there, put it into ipam.exclude, and recreate the pod that has it; if not, remove it"
+                "if it is meant to be there, put it into ipam.exclude, and recreate the pod that has it, if any; if not, remove it"
                     .to_owned()
             }
             Configurer::Own => {
-                "if it is the host's own address, recreate the pod that has it, and have it listed as primary or put it into ipam.exclude; if it is not, correct what configures the link"
+                "if it is the host's own address, recreate the pod that has it, if any, and have it listed as primary or put it into ipam.exclude; if it is not, correct what configures the link"
                     .to_owned()
             }
             Configurer::Unknown => {

@@ -253,7 +253,7 @@ const AZURE_VNET: &str = "azure-vnet";
 const PTP: &str = "ptp";
 
 /// What to do about a rule.
-const RULE: &str = "find the rule that is wrong or missing (`ip rule`) and what changed it, such as a VPN: unless that is intended, have it leave out the subnet of the pods";
+const RULE: &str = "find out which rule is wrong or missing (`ip rule`), and what changed it, such as a VPN; unless that is intended, exclude the subnet of the pods there";
 
 /// Where a pod is on this host.
 #[derive(Clone, Copy, Debug)]
@@ -323,10 +323,8 @@ fn attached(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Option<Findin
 
 /// The finding if answers of the host do not get to the pod that asked it by its address on the network interface of the pool.
 fn diverted_answers(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Option<Finding> {
-    const DISCARDED: &str =
-        "held, but the rules of the host discard packets from its own address for the pod";
-    const ELSEWHERE: &str =
-        "held, but a rule of the host leads packets from its own address for the pod elsewhere";
+    const DISCARDED: &str = "held, but the rules of the host discard packets that the host sends to the pod from its own address";
+    const ELSEWHERE: &str = "held, but a rule of the host leads packets elsewhere that the host sends to the pod from its own address";
     match routes.from_own_address.as_ref()? {
         // The host has the address of the pod, which is another finding.
         Way::Route(route) if route.kind == RouteKind::Local => None,
@@ -344,7 +342,7 @@ fn link(
     const OFF: &str = "held, but the host's end of the link to the pod is switched off";
     const WITHOUT_IPV6: &str = "held, but IPv6 is switched off on the link to the pod";
     const NO_GATEWAY: &str = "held, but the host's end of the link to the pod lacks the address of the gateway, which the plugin ptp sets";
-    const ARP: &str = "held, but the host does not answer the pod that asks for the hardware address of its gateway";
+    const ARP: &str = "held, but the host does not answer the pod's ARP requests for its gateway";
     const REMEDY: &str = "find out what changed it, and set it up again:";
     if let [link] = links
         && !link.is_up
@@ -492,7 +490,7 @@ fn has_route(pod: PodPlace<'_>) -> bool {
 
 /// The finding for a pod to which its main plugin had set a route.
 fn missing_route(pod: PodPlace<'_>, routes: &PodRoutes, link: &Link) -> Finding {
-    const CAUSE: &str = "held, but the host has no route to the pod, which its main plugin sets";
+    const CAUSE: &str = "held, but the host lacks the route to the pod that its main plugin sets";
     const REMEDY: &str = "find out what removed it, such as a restart of systemd-networkd without `ManageForeignRoutes=no`; set it again:";
     error(CAUSE, REMEDY).with_commands(repair(pod, routes, link))
 }

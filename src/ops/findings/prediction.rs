@@ -243,7 +243,7 @@ fn after_allocation(
     if let Some((folder, why)) = cache_obstacle(node) {
         // A short result still fits into one block.
         if why.kind() == io::ErrorKind::StorageFull && check_room(&folder, BLOCK).is_ok() {
-            return add.unknown(format!("depends on the last room in {}", folder.display()));
+            return add.unknown(format!("depends on the space left in {}", folder.display()));
         }
         let msg = format!("the runtime cannot record the result: {}", io_reason(&why));
         return add.failed(msg, &[FindingKind::Disk]);
@@ -274,7 +274,7 @@ fn why_unknown(inspection: &Inspection, file: &ConfFile) -> Option<String> {
     let holder = inspection.lock_holder.as_ref()?;
     let process = &holder.process;
     let is_foreign = holder.is_foreign();
-    is_foreign.then(|| format!("depends on when {process} lets go of the lock"))
+    is_foreign.then(|| format!("depends on when {process} releases the lock"))
 }
 
 /// A file that runtimes refuse, and that containerd reads before this one.

@@ -164,7 +164,7 @@ fn leaked(leak: Leak, held: &Held, holder: &HeldAddress, view: &NodeView<'_>) ->
         }
         Leak::Young => (
             "held for less than 15 minutes, but nothing on this node shows the pods",
-            "reclaim frees it when it is 15 minutes old; if it cannot wait:".to_owned(),
+            "once it is 15 minutes old, two runs of reclaim free it, 60 s apart; if it cannot wait:".to_owned(),
             vec![format!(
                 "sudo {program} release {address} --container {}",
                 holder.container_text()
@@ -266,7 +266,7 @@ fn claims_of_others<'a>(
 
 /// Held addresses that the CNI cache also names for another sandbox, whose network namespace does not have them.
 fn named_for_another(holders: &Holders, evidence: &Evidence) -> Vec<Finding> {
-    let cause = "held, but the CNI cache names it for another sandbox, too, whose network namespace does not have it";
+    let cause = "held, but the CNI cache also names it for another sandbox, and the network namespace of that sandbox does not have it";
     let named: BTreeSet<IpAddr> = claims_of_others(&evidence.cache, holders)
         .filter(|(entry, address)| evidence.is_unconfirmed(entry, *address))
         .map(|(_, address)| address)
@@ -368,7 +368,7 @@ fn misplaced(holders: &Holders, view: &NodeView<'_>) -> Vec<Finding> {
         };
         let holder = held.describe_holder();
         let text = format!("held by {holder}, but configured {place}{whose}");
-        let remedy = "find out what changed the addresses in the network namespaces, and change them back; as a last resort delete these pods, which ends their connections: recreated, they get addresses of their own; the whole story:";
+        let remedy = "find out what changed the addresses in the network namespaces, and change them back; as a last resort delete these pods, which ends their connections: recreated, they get addresses of their own; this shows its history:";
         let lack = lacking.map(describe_lack);
         let uses = describe_uses(*address, view.evidence);
         let finding = Finding::error(FindingKind::Duplicate, &text, &remedy)
@@ -416,7 +416,7 @@ fn end_of_duplicate(holders: &[HeldAddress]) -> String {
             .to_owned(),
     };
     format!(
-        "{rightful}; only the end of the others helps, which ends their connections: delete them as a last resort, and they get other addresses when they are recreated"
+        "{rightful}; as a last resort, delete the others: that ends their connections, and they get other addresses when they are recreated"
     )
 }
 
@@ -424,7 +424,7 @@ fn end_of_duplicate(holders: &[HeldAddress]) -> String {
 fn unlisted(holder: &HeldAddress) -> Finding {
     let cause =
         "held, but the source no longer lists it for pods, so Azure may not deliver to the pod";
-    let remedy = "make the addresses secondary ones of the network interface in Azure again; as a last resort, and only while other addresses are free, delete the pods, which ends their connections: recreated, they get other ones";
+    let remedy = "make the addresses secondary addresses of the network interface in Azure again; as a last resort, and only while other addresses are free, delete the pods: that ends their connections, and recreated, they get other addresses";
     let since = holder.unlisted_seconds.map(|seconds| {
         let age = format_age(Duration::from_secs(seconds));
         format!("the plugin noticed it {age} ago")
@@ -444,7 +444,7 @@ fn remove_sandbox(container: &str) -> String {
 
 /// The address of a sandbox that the runtime has replaced and kept.
 fn replaced_sandbox(held: &HeldAddress, evidence: &Evidence) -> Finding {
-    let cause = "held by sandboxes of a pod that has a newer one: each retry takes an address";
+    let cause = "held by old sandboxes of a pod that has a newer one: each retry takes an address";
     let remedy = "find out why the sandboxes of the pod fail (`kubectl describe pod`), and end the old ones:";
     let command = remove_sandbox(held.holder.container_id());
     let finding = Finding::warning(FindingKind::Replaced, &cause, &remedy).about(held.address);
@@ -488,7 +488,7 @@ fn in_use(
 /// A free address that a pod has.
 fn stray(view: &NodeView<'_>) -> Finding {
     let cause = "in use on this node, but free in the state: another pod may get it too";
-    let remedy = "have the state rebuilt from the node: the next ADD does, holds it, and takes no address from any pod; new pods wait for 30 s:";
+    let remedy = "move the state away, and the next ADD rebuilds it from the node: it holds this address, and takes none from any pod; new pods wait for 30 s:";
     let (state, lock) = (view.state.display(), view.lock.display());
     // Without the record in the lock file, the backup does not restore the same state again.
     let commands = [
@@ -504,7 +504,7 @@ fn withheld(address: IpAddr, free: &Free, ipam: &Ipam, view: &NodeView<'_>) -> F
     /// A teardown usually takes less time.
     const TEARDOWN: Duration = Duration::from_secs(60);
     let cause = "free, but not allocated: the sandbox of its last holder still has it";
-    let remedy = "it is allocated again when the sandbox is gone. No action is needed if the pod runs, which lost the address by a second ADD. If not, the runtime failed to remove the sandbox, and this does:";
+    let remedy = "it is allocated again when the sandbox is gone. No action is needed if the pod runs: a second ADD, which failed, released the address. If not, the runtime failed to remove the sandbox, and this does:";
     let ago = free.released.map(|at| view.now.since(at));
     let severity = match ago {
         Some(ago) if ago < TEARDOWN => Severity::Note,
@@ -572,7 +572,7 @@ fn on_host(address: IpAddr, is_held: bool, view: &NodeView<'_>) -> Finding {
         configurer,
         Configurer::KubeProxy | Configurer::Loopback | Configurer::Own
     ) {
-        remedy.push_str("; then restart the node: without it, the link would lose other addresses or the default route");
+        remedy.push_str("; then restart the node: removing the address now would also remove other addresses or the default route");
     }
     let finding = Finding::new(severity, FindingKind::OnHost, &cause, &remedy);
     Finding {

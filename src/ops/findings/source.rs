@@ -112,7 +112,7 @@ fn answered(
     // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
     if is_matched && matched.inventory.addresses() == 0 && matched.unusable.count == 0 {
-        let text = "the source lists no address for pods; stored ones are allocated for another minute at most, and Azure may not deliver to them";
+        let text = "the source lists no address for pods; ADDs use the stored addresses for another minute at most, and Azure may not deliver to these";
         let remedy = "assign secondary IP configurations to the node's network interface in Azure";
         found.push(Finding::error(FindingKind::Interface, &text, &remedy));
     }
@@ -133,7 +133,7 @@ fn effect_on_pods(ipam: &Ipam, ipv6: bool) -> &'static str {
         (false, false) => {
             "until it answers, no new pod gets an address: the stored pools have no free one"
         }
-        (true, _) => "until it answers, no pod gets an address: there are no stored pools",
+        (true, _) => "until it answers, no new pod gets an address: there are no stored pools",
     }
 }
 
@@ -150,7 +150,7 @@ impl Unreached<'_> {
         let mut remedy = source_remedy(source, error, self.is_root);
         if let Some(key) = source.chosen_by() {
             remedy.text = format!(
-                "{key} names this source: is that right? If it is, {}",
+                "if {key} names the wrong source, correct it; otherwise {}",
                 remedy.text
             );
         }
@@ -249,7 +249,7 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
         None => "",
     };
     let remedy = format_args!(
-        "no pod gets an address of it until Azure and the node agree: attach the interface, or restart the node{by_hand}"
+        "no pod gets an address of this interface until Azure and the node agree: attach the interface, or restart the node{by_hand}"
     );
     Finding::error(FindingKind::Interface, &text, &remedy).with_commands(command)
 }

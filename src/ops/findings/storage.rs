@@ -344,7 +344,7 @@ fn writer(state: &State, is_ours: impl FnOnce() -> bool) -> Option<Finding> {
 fn set_aside(aside: &[PathBuf], path: &Path) -> Finding {
     let path = path.display();
     let shown = join_first(aside.iter().map(|p| p.display().to_string()));
-    let text = format_args!("could not be read and were set aside: {shown}");
+    let text = format_args!("corrupt states were set aside: {shown}");
     let remedy = "they are needed only to find out what corrupted the state; to remove them:";
     let finding = Finding::note(Kind::SetAside, &text, &remedy).about(&path);
     let recursively = if aside.iter().any(|path| path.is_dir()) {
@@ -480,10 +480,10 @@ fn lock(node: &Node, holder: Option<&LockingProcess>, is_root: bool) -> Vec<Find
     found.push(match holder {
         Some(holder) => held(holder, &file),
         None if read_text(&node.paths().locks()).is_ok() => {
-            Finding::ok(Kind::Lock, &"no process holds it")
+            Finding::ok(Kind::Lock, &"no process holds the lock")
         }
         None => {
-            let text = "its holder is unknown, as /proc/locks cannot be read";
+            let text = "the holder of the lock is unknown, as /proc/locks cannot be read";
             Finding::ok(Kind::Lock, &text)
         }
     });
@@ -499,7 +499,7 @@ fn misled_lock(file: &Path, why: io::ErrorKind) -> Finding {
     } else {
         let remedy = "take the link away; the next call makes a lock file in its place:";
         let move_away = format!("sudo mv {shown} {shown}.old");
-        ("what is no folder", remedy, move_away)
+        ("a path that is not a folder", remedy, move_away)
     };
     let text = format_args!("{shown} is a link into {what}, so no call can take the lock");
     let finding = Finding::error(Kind::Lock, &text, &remedy).about(&shown);
@@ -521,15 +521,15 @@ fn held(holder: &LockingProcess, file: &Path) -> Finding {
     let since = match holder.age.map(format_age) {
         Some(age) if holder.is_stopped => format!("started {age} ago and is stopped now"),
         Some(age) => format!("started {age} ago"),
-        None => "is gone or cannot be seen from here, or a child of it".to_owned(),
+        None => "has ended or cannot be seen from here, or a child of that process".to_owned(),
     };
-    let text = format_args!("{process}, which {since}, holds it");
+    let text = format_args!("{process}, which {since}, holds the lock");
     if !holder.is_stuck() && !holder.is_foreign() {
         return Finding::ok(Kind::Lock, &text);
     }
     if !holder.is_stuck() {
         let remedy = format_args!(
-            "it is no call of the plugin: every ADD and DEL waits for it, and fails after {wait} s with code 11. See what it does:"
+            "it is not a call of the plugin: every ADD and DEL waits for it, and fails after {wait} s with code 11. See what it does:"
         );
         let finding = Finding::warning(Kind::Lock, &text, &remedy);
         return finding.with_commands([format!("ps -fp {pid}")]);

@@ -411,7 +411,7 @@ broken_nodes! {
         by_hand: "cp $REPOSITORY/testdata/bridge.conflist /etc/cni/net.d/10-bridge.conflist; sed -i 's/1.1.0/1.0.0/' /etc/cni/net.d/10-bridge.conflist",
     }
     the_version_is_missing {
-        broken_by: "sed -i '/\"cniVersion\"/d' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'bridge speaks no CNI 0.1.0, which /etc/cni/net.d/10-bridge.conflist asks for without cniVersion' && COLUMNS=999 $OURS check | grep 'add \"cniVersion\": \"1.0.0\"'",
+        broken_by: "sed -i '/\"cniVersion\"/d' /etc/cni/net.d/10-bridge.conflist; COLUMNS=999 $OURS check | grep 'bridge does not speak CNI 0.1.0, which /etc/cni/net.d/10-bridge.conflist asks for without cniVersion' && COLUMNS=999 $OURS check | grep 'add \"cniVersion\": \"1.0.0\"'",
         findings: &["executable"],
         add: Add::Fails,
     }

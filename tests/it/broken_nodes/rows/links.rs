@@ -125,7 +125,7 @@ broken_nodes! {
     }
     rules_of_type_blackhole_discard_packets_of_pods {
         broken_by: concat!(pods_of_ptp!(), "; ip rule add from 10.224.0.5 blackhole; ip rule add to 10.224.0.6 iif eth0 blackhole; ip rule add from 10.224.0.4 to 10.224.0.7 lookup 100; ip route add default via 10.224.0.1 dev eth0 table 100; \
-            COLUMNS=999 later 120 $OURS check | grep 'packets from its own address for the pod elsewhere'"),
+            COLUMNS=999 later 120 $OURS check | grep 'leads packets elsewhere that the host sends to the pod from its own address'"),
         later: 120,
         findings: &["unrouted", "unrouted", "unrouted"],
         by_hand: "ip rule del from 10.224.0.5 blackhole; ip rule del to 10.224.0.6 iif eth0 blackhole; ip rule del from 10.224.0.4 to 10.224.0.7 lookup 100",
