@@ -531,8 +531,8 @@ struct Known {
 impl Known {
     fn new(ipam: &Ipam, matched: Option<&MatchedListing>) -> Known {
         let listed = matched.iter().flat_map(|m| &m.inventory.pools);
-        let subnets = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
-        let subnets = subnets.chain(listed.clone().map(|pool| pool.subnet));
+        let stored = ipam.pools().filter_map(|(_, key, pool)| pool.net(key));
+        let subnets = stored.chain(listed.clone().map(|pool| pool.subnet));
         let addresses = ipam.records().map(Record::address);
         Known {
             subnets: subnets.filter(|subnet| subnet.prefix_len() > 0).collect(),

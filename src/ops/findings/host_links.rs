@@ -593,8 +593,8 @@ fn diverted_default_route(
     let own = links_of_pods(inspection, is_ipv4);
     let first = own.first()?;
     let is_own = |index: u32| {
-        let mut own = own.iter();
-        own.any(|link| index == link.index || Some(index) == link.master)
+        let mut links = own.iter();
+        links.any(|link| index == link.index || Some(index) == link.master)
     };
     let leads_elsewhere = |route: &&KernelRoute| {
         let mut links = route.all_links();

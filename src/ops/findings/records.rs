@@ -217,13 +217,14 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
         pools.any(|(_, _, pool)| pool.records.iter().any(|r| r.address() == *address))
     };
     let also = evidence.kernel.more_places.iter();
-    let also = also.map(|(address, _)| *address);
     // The check of the other name of this program reports those that only its state holds.
     let is_of_other_name = |address: &IpAddr| {
         !holders.contains_key(address) && evidence.other_name.holders.contains_key(address)
     };
-    let also = also.filter(|address| is_ours(address) && !is_of_other_name(address));
-    let mut twice: BTreeSet<IpAddr> = also.collect();
+    let mut twice: BTreeSet<IpAddr> = also
+        .map(|(address, _)| *address)
+        .filter(|address| is_ours(address) && !is_of_other_name(address))
+        .collect();
     let of_cache = claims_of_others(&evidence.cache, holders)
         .filter(|(entry, address)| !evidence.is_unconfirmed(entry, *address));
     let listed = claims_of_others(&evidence.azure_vnet, holders).chain(of_cache);
