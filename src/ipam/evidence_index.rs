@@ -153,7 +153,7 @@ impl<'a> EvidenceIndex<'a> {
     ///
     /// This is for diagnosis only. After a loss of both states, each rebuild holds the addresses of both names. A rebuild that trusted the
     /// other state could therefore free addresses of this name.
-    pub fn is_of_other_name(&self, address: IpAddr) -> bool {
+    pub fn belongs_to_other_name(&self, address: IpAddr) -> bool {
         let Some(holder) = self.evidence.other_name.holders.get(&address) else {
             return false;
         };

@@ -117,9 +117,9 @@ impl StateView {
 
     /// The addresses that the next ADD frees as those of another boot, if the state is from before the last start of the node.
     pub fn freed_after_reboot(&self, evidence: &Evidence, now: &Now) -> Option<BTreeSet<IpAddr>> {
-        let is_of_another_boot = self.state.condition == Condition::NewBoot;
+        let is_from_another_boot = self.state.condition == Condition::NewBoot;
         let freed = || self.ipam().clone().new_boot(evidence, now.boot);
-        is_of_another_boot.then(|| freed().into_iter().collect())
+        is_from_another_boot.then(|| freed().into_iter().collect())
     }
 
     /// Fails where this user may not read the file.

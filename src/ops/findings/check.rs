@@ -366,7 +366,7 @@ fn version(node: &Node) -> Finding {
 /// How many network namespaces were looked into, if that was all of them.
 fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
     if kernel.incomplete.is_some() {
-        // Root is told why, with everything else that could not be seen.
+        // For root, the report says why, with everything else that could not be seen.
         visibility.hides("network namespaces of pods", "permission denied");
         return None;
     }
@@ -375,7 +375,7 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
     Some(Finding::ok(FindingKind::Host, &text))
 }
 
-/// The findings about records. What the next ADD puts right by itself is only a note. `healed` is what that ADD would leave.
+/// The findings about records. What the next ADD puts right is only a note. `healed` is what that ADD would leave.
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
     let ours = inspection.config.ours(node.paths().name());
     let networks = ours.map(|(_, plugin)| (plugin.network().to_owned(), plugin.kind().to_owned()));
@@ -492,7 +492,7 @@ fn is_same(one: &Ipam, other: &Ipam) -> bool {
     containers(one) == containers(other)
 }
 
-/// What could not be checked. A user other than root is told once what is hidden.
+/// What could not be checked. For a user other than root, one entry says what is hidden.
 fn not_seen(node: &Node, inspection: &Inspection, visibility: &Visibility) -> Vec<String> {
     let (evidence, is_elsewhere) = (&inspection.evidence, inspection.is_in_other_network);
     let mut all = Vec::new();

@@ -121,7 +121,8 @@ impl Executables {
         self.hidden_by.is_none() && commands.any(|command| command.contains(INSTALL))
     }
 
-    /// Where a plugin is missing. Without this program, the folder may not be the one of the runtime.
+    /// The path of a plugin that the folder lacks; `None` where it has the plugin. Without this program in it, the folder may not be the
+    /// one of the runtime, so the answer is `None`, too.
     pub fn missing(&self, kind: &str) -> Option<PathBuf> {
         let path = self.folder.join(kind);
         (self.folder.join(NAME).exists() && !path.exists()).then_some(path)

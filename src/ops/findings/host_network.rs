@@ -394,7 +394,7 @@ impl HostNetwork {
         entries.filter(move |other| other.link == link && other.net != net)
     }
 
-    /// What configured an address. cloud-init and cloud-netconfig can be told to leave only the host's own ones, so they are named for
+    /// What configured an address. cloud-init and cloud-netconfig can be configured to leave only the host's own ones, so they are named for
     /// those as well.
     pub fn configurer(&self, entry: &HostEntry) -> Configurer {
         match &*entry.link {

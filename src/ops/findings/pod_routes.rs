@@ -153,7 +153,7 @@ pub fn read_routes_of_pods(
         };
         found.insert((pod.namespace, pod.address), routes);
     }
-    // A pod may have been removed meanwhile.
+    // A pod may have been removed during the lookups.
     let left: BTreeSet<u32> = links(paths)
         .into_iter()
         .flatten()

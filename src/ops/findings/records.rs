@@ -112,7 +112,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     found.extend(named_for_another(&holders, evidence));
     found.extend(unconfigured(&holders, &index, view));
     found.extend(unrouted);
-    // The evidence may still show what was released meanwhile.
+    // The evidence may still show what was released after the scan.
     let is_taken = |address| before.contains(&address) || holders.contains_key(&address);
     let known: BTreeSet<_> = ipam.records().map(Record::address).collect();
     for (_, key, pool) in ipam.pools() {
@@ -218,12 +218,12 @@ fn duplicates(holders: &Holders, ipam: &Ipam, evidence: &Evidence) -> Vec<Findin
     };
     let also = evidence.kernel.more_places.iter();
     // The check of the other name of this program reports those that only its state holds.
-    let is_of_other_name = |address: &IpAddr| {
+    let belongs_to_other_name = |address: &IpAddr| {
         !holders.contains_key(address) && evidence.other_name.holders.contains_key(address)
     };
     let mut twice: BTreeSet<IpAddr> = also
         .map(|(address, _)| *address)
-        .filter(|address| is_ours(address) && !is_of_other_name(address))
+        .filter(|address| is_ours(address) && !belongs_to_other_name(address))
         .collect();
     let of_cache = claims_of_others(&evidence.cache, holders)
         .filter(|(entry, address)| !evidence.is_unconfirmed(entry, *address));
@@ -469,8 +469,8 @@ fn in_use(
         "free, but the CNI cache names it for a sandbox, whose network namespace does not have it";
     let evidence = view.evidence;
     let finding = match evidence.kernel.configured.get(&address) {
-        // The check of that name reports what is wrong with it.
-        _ if index.is_of_other_name(address) => return None,
+        // `check` under the other name reports it.
+        _ if index.belongs_to_other_name(address) => return None,
         _ if view.withheld.contains(&address) => withheld(address, free, ipam, view),
         Some(Place::Host) if view.connecting.contains(&address) => return None,
         Some(Place::Host) => on_host(address, false, view),

@@ -312,7 +312,7 @@ fn obstacle(path: &Path, error: &io::Error) -> (String, Vec<String>) {
     (format!("{shown} {what}"), vec![command])
 }
 
-/// Which plugin wrote the state last. `is_ours` tells whether the runtime calls this program.
+/// Which plugin wrote the state last. `is_ours` says whether the runtime calls this program.
 fn writer(state: &State, is_ours: impl FnOnce() -> bool) -> Option<Finding> {
     if state.is_empty() {
         return None;

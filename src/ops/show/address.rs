@@ -50,7 +50,7 @@ pub struct AddressReport {
     pub next: Vec<String>,
     /// Whether the state is from before the last start of the node, so that it is not known since when the address is held.
     #[serde(skip)]
-    pub is_of_another_boot: bool,
+    pub is_from_another_boot: bool,
 }
 
 /// The use of an address.
@@ -147,7 +147,7 @@ impl AddressReport {
             verdict: None,
             reasons: Vec::new(),
             next: Vec::new(),
-            is_of_another_boot: false,
+            is_from_another_boot: false,
         }
     }
 
@@ -186,7 +186,7 @@ impl AddressReport {
 
     fn held(&mut self, key: &str, held: &Held, facts: &Facts<'_>) {
         let Facts { evidence, now, .. } = *facts;
-        self.is_of_another_boot = facts.freed_after_reboot.is_some();
+        self.is_from_another_boot = facts.freed_after_reboot.is_some();
         let mut freed = facts.freed_after_reboot.into_iter().flatten();
         let is_freed_after_reboot = freed.any(|address| *address == self.address);
         let index = EvidenceIndex::new(evidence, facts.ipam);
@@ -325,7 +325,7 @@ impl AddressReport {
             } else {
                 "since"
             };
-            let when = if self.is_of_another_boot {
+            let when = if self.is_from_another_boot {
                 "before the last start of the node".to_owned()
             } else {
                 let age = format_age(Duration::from_secs(held.age_seconds));
