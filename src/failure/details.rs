@@ -297,7 +297,7 @@ pub fn exhausted(
 }
 
 fn advise_when_full(pools: &[PoolCount], audience: &Audience<'_>) -> String {
-    let (program, configuration) = (audience.program, audience.configuration());
+    let configuration = audience.configuration();
     let sum = |count: fn(&PoolCount) -> usize| pools.iter().map(count).sum::<usize>();
     if pools
         .iter()
@@ -314,31 +314,48 @@ fn advise_when_full(pools: &[PoolCount], audience: &Audience<'_>) -> String {
             "the network interface has no secondary addresses in this subnet; assign some to it in Azure{}",
             audience.check_hint("says what the source lists")
         )
-    } else if sum(|p| p.on_host) > 0 {
-        format!(
+    } else {
+        advise_when_held(sum, audience)
+    }
+}
+
+/// Says why no address is free in pools that have addresses, and what to do.
+fn advise_when_held(
+    sum: impl Fn(fn(&PoolCount) -> usize) -> usize,
+    audience: &Audience<'_>,
+) -> String {
+    let (program, configuration) = (audience.program, audience.configuration());
+    let mut advice = Vec::new();
+    if sum(|p| p.suspect) > 0 {
+        let again = AGAIN.as_secs();
+        advice.push(format!(
+            "some holders show no sign of life; an ADD at least {again} s later frees their addresses if they still show none, and so does `{program} reclaim --yes`"
+        ));
+    }
+    if sum(|p| p.on_host) > 0 {
+        advice.push(format!(
             "addresses that the host has, or has a route to, are not allocated: remove them from the host, where cloud-init often configures them{}",
             audience.check_hint("names them")
-        )
-    } else if sum(|p| p.withheld) > 0 {
-        format!(
+        ));
+    }
+    if sum(|p| p.withheld) > 0 {
+        advice.push(format!(
             "released sandboxes still have addresses, because the runtime could not remove them{}; `{program} show` says who holds the others",
             audience.check_hint("names them and how to remove them")
-        )
-    } else if sum(|p| p.excluded) > 0 {
-        format!(
-            "ipam.exclude, in {configuration} or in /etc/azure-vnet-ipam.json, excludes addresses: correct it there; `{program} show` says who holds the others"
-        )
-    } else if sum(|p| p.suspect) > 0 {
-        let again = AGAIN.as_secs();
-        format!(
-            "some holders show no sign of life; an ADD at least {again} s later frees their addresses if they still show none, and so does `{program} reclaim --yes`"
-        )
-    } else {
-        let minutes = GRACE.as_secs() / 60;
-        format!(
-            "every address is held: `{program} show` says by whom; `{program} reclaim` lists leaked ones, {minutes} min after their ADD at the earliest; assign more secondary addresses to the network interface in Azure, or delete pods whose addresses the source lists"
-        )
+        ));
     }
+    if sum(|p| p.excluded) > 0 {
+        advice.push(format!(
+            "ipam.exclude, in {configuration} or in /etc/azure-vnet-ipam.json, excludes addresses: correct it there; `{program} show` says who holds the others"
+        ));
+    }
+    if advice.is_empty() {
+        let minutes = GRACE.as_secs() / 60;
+        advice.push(format!(
+            "every address is held: `{program} show` says by whom; `{program} reclaim` lists leaked ones, {minutes} min after their ADD at the earliest; assign more secondary addresses to the network interface in Azure, or delete pods whose addresses the source lists"
+        ));
+    }
+    advice.join("; also, ")
 }
 
 /// The subnet of the pool without addresses that `ipam.environment: "null"` creates.

@@ -14,6 +14,8 @@ pub enum Leak {
     Young,
     /// Only a route of the host is left of the holder.
     RouteLeft,
+    /// Only an entry of a list is left of the holder. The path of its network namespace leads to another one now.
+    EntryLeft,
 }
 
 impl Leak {
@@ -33,10 +35,13 @@ impl Leak {
             Verdict::Undecided => {
                 (only(is_young) && now.since(held.since) >= AGAIN).then_some(Leak::Young)
             }
-            Verdict::Alive => {
+            Verdict::Alive if own_namespace_is_gone(held, evidence) => {
                 let has_only_route = only(|reason| *reason == Reason::HostRoute);
-                (has_only_route && own_namespace_is_gone(held, evidence)).then_some(Leak::RouteLeft)
+                let has_only_entries = only(|reason| matches!(reason, Reason::Listed(_)));
+                let route = has_only_route.then_some(Leak::RouteLeft);
+                route.or(has_only_entries.then_some(Leak::EntryLeft))
             }
+            Verdict::Alive => None,
         }
     }
 }

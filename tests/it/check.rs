@@ -165,7 +165,7 @@ fn minor_problems_are_reported() {
         (
             "/proc/4711/stat",
             "4711 (sleep) S 1 1 1 0 -1 0 1 2 3 4 5 6 7 8 20 0 1 0 0 11 12\n",
-            "lock error: process 4711, which started -> kill -KILL 4711",
+            "lock error: process 4711, started -> kill -KILL 4711",
         ),
         (
             "/etc/azure-vnet-ipam.json",

@@ -26,6 +26,8 @@ pub struct Executables {
     hidden_by: Option<&'static str>,
     /// The executables, by name.
     found: BTreeMap<String, Executable>,
+    /// The names that this program has in the folder.
+    ours: BTreeSet<String>,
     /// The plugins that do not speak the version of their network, by the path of its file.
     mismatches: BTreeMap<PathBuf, Finding>,
 }
@@ -41,9 +43,6 @@ struct Executable {
     unknown: Option<String>,
 }
 
-/// The command that puts this program into its place, as it follows the name of the program.
-const INSTALL: &str = " install";
-
 /// The command that puts this program into its place.
 fn install_command(node: &Node, options: &str) -> String {
     let program = node.program_as_root();
@@ -52,7 +51,7 @@ fn install_command(node: &Node, options: &str) -> String {
     } else {
         String::new()
     };
-    format!("{program}{INSTALL}{dir}{options}")
+    format!("{program} install{dir}{options}")
 }
 
 impl Executables {
@@ -65,6 +64,7 @@ impl Executables {
         let folder = &executables.folder;
         for (file, plugin) in config.ours(node.paths().name()) {
             let ours = our_kind(plugin);
+            executables.ours.insert(ours.to_owned());
             let kinds = file.plugins.iter().map(Plugin::kind).chain([ours]);
             for kind in kinds.filter(|kind| !kind.is_empty() && !kind.contains('/')) {
                 let path = folder.join(kind);
@@ -114,11 +114,10 @@ impl Executables {
         [self.folder.clone()].into_iter().chain(paths).collect()
     }
 
-    /// Whether a finding about them advises to install this program.
-    pub fn is_install_advised(&self) -> bool {
-        let findings = self.found.values().map(|found| &found.finding);
-        let mut commands = findings.flat_map(|finding| &finding.commands);
-        self.hidden_by.is_none() && commands.any(|command| command.contains(INSTALL))
+    /// Whether something is wrong with this program in the folder, so that it may have to be installed again.
+    pub fn is_ours_unusable(&self) -> bool {
+        let mut found = self.ours.iter().filter_map(|name| self.found.get(name));
+        self.hidden_by.is_none() && found.any(|found| found.finding.is_problem())
     }
 
     /// The path of a plugin that the folder lacks; `None` where it has the plugin. Without this program in it, the folder may not be the

@@ -9,7 +9,7 @@ use super::host_network::{HostEntry, HostNetwork, WIRE_SERVER, lacks_ipv6, remov
 use super::inspection::Inspection;
 use crate::failure::Remedy;
 use crate::host::{KernelRoute, Link, Paths, RouteKind};
-use crate::ipam::Record;
+use crate::ipam::{Record, Usage};
 use crate::ops::conf_file::Plugin;
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::node::Node;
@@ -81,7 +81,9 @@ fn missing_primaries(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     }
     // A link without IPv6 takes no address of it.
     let can_have = |primary: &&PrimaryAddress| {
-        primary.net.addr().is_ipv4() || !lacks_ipv6(paths, &primary.link)
+        let link = &primary.link;
+        let lacks_it = || lacks_ipv6(paths, link) || has_lost_ipv6(paths, host, link);
+        primary.net.addr().is_ipv4() || !lacks_it()
     };
     let finding = |primary: &PrimaryAddress| match host.find(primary.net.addr()) {
         Some(entry) => on_another_link(primary, entry, paths, inspection),
@@ -136,9 +138,16 @@ pub fn missing_ipv6(paths: &Paths, inspection: &Inspection, new: &[IpNet]) -> Op
     new.iter().find(|net| net.addr().is_ipv6())?;
     let matched = inspection.matched().into_iter();
     let pools = matched.flat_map(|matched| &matched.inventory.pools);
-    let links: BTreeSet<&str> = pools
+    let interfaces: BTreeSet<&str> = pools
         .filter(|pool| pool.subnet.addr().is_ipv6())
         .map(|pool| &*pool.if_name)
+        .collect();
+    let is_lost = |link: &&&str| has_lost_ipv6(paths, &inspection.host, link);
+    if let Some(link) = interfaces.iter().find(is_lost) {
+        return Some(lost_ipv6(link));
+    }
+    let links: BTreeSet<&str> = interfaces
+        .into_iter()
         .chain(["default"])
         .filter(|link| lacks_ipv6(paths, link))
         .collect();
@@ -169,7 +178,22 @@ pub fn missing_ipv6(paths: &Paths, inspection: &Inspection, new: &[IpNet]) -> Op
     )
 }
 
-/// Whether an address that is listed for the node itself may be one of a pod: a pool had it, a namespace has it, or its subnet has several.
+/// Whether the kernel has ended IPv6 on a link, as it does if its MTU becomes too small (RFC 8200, section 5).
+fn has_lost_ipv6(paths: &Paths, host: &HostNetwork, link: &str) -> bool {
+    let conf = paths.under_root("/proc/sys/net/ipv6/conf");
+    host.link(link).is_some() && conf.exists() && !conf.join(link).exists()
+}
+
+fn lost_ipv6(link: &str) -> Finding {
+    let text = format_args!(
+        "the kernel has ended IPv6 on {link}, as it does if the MTU is below 1280, and new pods get IPv6 addresses"
+    );
+    let remedy = "find out what changed the MTU, and set it again. Then have the service that configures the network set the addresses and routes of IPv6 again, which are gone (systemd-networkd, NetworkManager, or a restart of the node):";
+    let finding = Finding::error(FindingKind::Interface, &text, &remedy).about(link);
+    finding.with_commands([format!("sudo ip link set dev {link} mtu 1500")])
+}
+
+/// Whether an address that is listed for the node itself may be one of a pod: a pod had it, a namespace has it, or its subnet has several.
 fn may_be_for_pods(
     primary: &PrimaryAddress,
     matched: &MatchedListing,
@@ -181,7 +205,11 @@ fn may_be_for_pods(
         .primary
         .iter()
         .filter(|other| other.net.trunc() == primary.net.trunc());
-    records.any(|record| record.address() == address)
+    let was_held = |record: &Record| match &record.usage {
+        Usage::Held(_) => true,
+        Usage::Free(free) => free.released.is_some(),
+    };
+    records.any(|record| record.address() == address && was_held(record))
         || inspection.evidence.kernel.places(address).next().is_some()
         || of_subnet.count() > 1
 }
@@ -590,7 +618,10 @@ fn diverted_default_route(
     if !is_ipv4 && !records.any(is_held_ipv6) {
         return None;
     }
-    let own = links_of_pods(inspection, is_ipv4);
+    let mut own = links_of_pods(inspection, is_ipv4);
+    // The port of a bridge that has the addresses gets no answers.
+    let indices: BTreeSet<u32> = own.iter().map(|link| link.index).collect();
+    own.retain(|link| link.master.is_none_or(|master| !indices.contains(&master)));
     let first = own.first()?;
     let is_own = |index: u32| {
         let mut links = own.iter();
@@ -623,7 +654,16 @@ fn diverted_default_route(
     let is_default = |route: &KernelRoute| route.destination.prefix_len() == 0;
     let mut remedy =
         "unless that is intended, have what sets the route, such as a VPN, leave it out".to_owned();
-    if general.into_iter().all(is_default) {
+    let is_port = |link: &&Link| {
+        let mut routes = elsewhere.iter();
+        link.master == Some(first.index) && routes.any(|route| route.link == Some(link.index))
+    };
+    if let Some(port) = host.links.iter().find(is_port) {
+        remedy = format!(
+            "{} is a port of {}, so no answers arrive there: have the service that configures the network set the route on {}, and delete this one",
+            port.name, first.name, first.name
+        );
+    } else if general.into_iter().all(is_default) {
         remedy.push_str(&format!(
             ", or set it with a higher metric than the default route of {}",
             first.name
@@ -672,6 +712,7 @@ fn links_of_pods(inspection: &Inspection, is_ipv4: bool) -> Vec<&Link> {
 }
 
 const GATEWAY: &str = "this host has the address of the gateway of the virtual network, so packets of pods for Azure end here";
+const GATEWAY_OF_OTHERS: &str = "another link of this host has the address of the gateway of the virtual network, and takes packets for its subnet";
 const TWO_LINKS: &str =
     "two links of this host lead to the subnet, but one of them does not lead to Azure";
 
@@ -689,6 +730,16 @@ pub fn connecting_addresses<'a>(
         let matched = inspection.matched().into_iter();
         let mut primary = matched.flat_map(|matched| &matched.primary);
         primary.any(|own| own.link == entry.link && own.net.addr() == entry.net.addr())
+    };
+    let ours = inspection.config.ours(paths.name());
+    let mut kinds = ours
+        .map(|(_, plugin)| routes_through_host(plugin))
+        .peekable();
+    let are_routed = kinds.peek().is_some() && kinds.all(|is_routed| is_routed);
+    let is_connected = |entry: &HostEntry| {
+        let link = inspection.host.link(&entry.link).map(|link| link.index);
+        let mut routes = inspection.host.kernel_routes.iter();
+        routes.any(|route| route.destination == entry.net.trunc() && route.link == link)
     };
     let mut found = Vec::new();
     // A range of the node is on no interface in particular, and its gateway may be here.
@@ -708,8 +759,13 @@ pub fn connecting_addresses<'a>(
                     && !paths.device_of_link(&entry.link).exists()
                     && !is_listed(entry)
             };
-            if entry.net.addr() == pool.gateway {
+            if entry.net.addr() == pool.gateway && !are_routed {
                 found.push((*entry, GATEWAY));
+            } else if entry.net.addr() == pool.gateway {
+                // The host answers pods that ask for their gateway anyway.
+                if is_connected(entry) {
+                    found.push((*entry, GATEWAY_OF_OTHERS));
+                }
             } else if entry.net.trunc() == subnet && is_second() {
                 found.push((*entry, TWO_LINKS));
             }
@@ -720,7 +776,7 @@ pub fn connecting_addresses<'a>(
 
 /// The findings for such addresses.
 fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
-    const IN_USE: &str = "usually the main plugin is bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods one after another, which ends their connections; the address can be removed when no pod is left on the link";
+    const IN_USE: &str = "usually the main plugin is or was bridge, with isGateway: replace it with ptp, as the README shows, and recreate the pods one after another, which ends their connections; the address can be removed when no pod is left on the link. If another program, such as Docker, has this network, give it another subnet there";
     const LEFT_OVER: &str = "usually the main plugin was bridge, with isGateway; nothing is left on the link: find out what configured the address, such as Docker, and remove it:";
     const NEEDED: &str = "find out what configured it; other addresses or routes would go with it, so give the link another address before you remove it";
     let host = &inspection.host;
@@ -739,7 +795,9 @@ fn behind_two_links(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
         let finding = Finding::error(FindingKind::Interface, &cause, &remedy).about(entry.net);
         Finding {
             cause,
-            ..finding.with_commands(command)
+            ..finding
+                .with_evidence(vec![format!("it is on {}", entry.link)])
+                .with_commands(command)
         }
     };
     let found = connecting_addresses(paths, inspection);

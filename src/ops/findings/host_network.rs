@@ -23,6 +23,8 @@ pub struct HostNetwork {
     pub needed: Vec<IpAddr>,
     /// The addresses of pools, which are to leave the host.
     pub of_pools: BTreeSet<IpAddr>,
+    /// The names of the network interfaces that the pools are on.
+    pub interfaces: BTreeSet<String>,
     /// The routes to single addresses of others.
     pub routes: Vec<HostRoute>,
     /// All routes of the kernel.
@@ -168,6 +170,10 @@ impl HostNetwork {
                 .flatten()
                 .collect(),
             of_pools: ipam.records().map(Record::address).collect(),
+            interfaces: ipam
+                .pools()
+                .map(|(_, _, pool)| pool.if_name.clone())
+                .collect(),
             routes,
             to_wire_server,
             kernel_routes,
@@ -274,7 +280,9 @@ impl HostNetwork {
 
     /// The addresses of IPv4 by which packets may leave the host: of subnets, on links that are up.
     pub fn entries_to_other_hosts(&self) -> Vec<&HostEntry> {
-        let is_up = |link: &Link| link.is_up && !link.loopback && link.peer_namespace.is_none();
+        let leads_to_pod =
+            |link: &Link| link.peer_namespace.is_some() && !self.interfaces.contains(&link.name);
+        let is_up = |link: &Link| link.is_up && !link.loopback && !leads_to_pod(link);
         let leads_out = |entry: &&HostEntry| {
             let is_subnet =
                 entry.net.prefix_len() < 31 && entry.net.hosts().next() != Some(entry.net.addr());

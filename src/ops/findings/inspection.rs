@@ -174,13 +174,11 @@ impl LockingProcess {
         self.is_stopped || self.age.is_none_or(|age| age > WAIT)
     }
 
-    /// Whether it is no call of a plugin, and has the lock for longer than a call: nobody knows when it lets go.
+    /// Whether it is no call of a plugin: nobody knows when it lets go.
     pub fn is_foreign(&self) -> bool {
-        /// A call of a plugin is faster.
-        const CALL: Duration = Duration::from_secs(2);
         // Of both plugins, as the kernel cuts a name behind 15 characters.
         let is_call = self.process.name.as_deref().is_none_or(|name| name == NAME);
-        !is_call && self.age.is_some_and(|age| age > CALL)
+        !is_call && self.age.is_some()
     }
 }
 

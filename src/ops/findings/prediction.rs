@@ -77,13 +77,7 @@ impl Prediction {
             code: Some(code as u8),
             details: Some(details),
             remedy: failure.remedy(program, &self.conflist),
-            waits: matches!(
-                failure,
-                Failure::Refused {
-                    refusal: Refusal::Quarantined { .. },
-                    ..
-                }
-            ),
+            waits: matches!(failure, Failure::Refused { refusal, .. } if ends_without_action(refusal)),
             ..self.failed(msg, explanations(failure))
         }
     }
@@ -306,6 +300,17 @@ fn try_add(
     }
     let grants = trial.allocate(&call).outcome?;
     Ok(grants.iter().map(|grant| grant.address).collect())
+}
+
+/// Whether a later ADD succeeds without any action: after the quarantine, or after a second look at holders that may be dead.
+fn ends_without_action(refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::Quarantined { .. } => true,
+        Refusal::Exhausted { pools, listed, .. } => {
+            listed.is_empty() && pools.iter().any(|pool| pool.suspect > 0)
+        }
+        _ => false,
+    }
 }
 
 /// The kinds of findings of which one explains the failure.

@@ -125,7 +125,18 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         found.extend(never_listed(key, pool, &known, evidence));
     }
     found.extend(outside_of_pools(ipam, evidence, view.networks));
+    if found.iter().any(|f| f.kind == FindingKind::Duplicate) {
+        let strays = found.iter_mut().filter(|f| f.kind == FindingKind::Stray);
+        strays.for_each(postpone);
+    }
     found
+}
+
+/// Leaves the state where it is until the duplicates are gone: a rebuild would not know their rightful holders.
+fn postpone(stray: &mut Finding) {
+    "end the duplicates first; then `check` prints how to have the state rebuilt, which holds this address"
+        .clone_into(&mut stray.remedy);
+    stray.commands.clear();
 }
 
 /// A held address that its holder has leaked.
@@ -134,6 +145,7 @@ fn leaked(leak: Leak, held: &Held, holder: &HeldAddress, view: &NodeView<'_>) ->
     let reclaim = format!("sudo {program} reclaim --yes");
     let shown = match leak {
         Leak::RouteLeft => "only a host route shows it",
+        Leak::EntryLeft => "only an entry for a network namespace that is gone shows it",
         Leak::Dead | Leak::MayBeDead | Leak::Young => "nothing on this node shows it",
     };
     let (cause, remedy, commands) = match leak {
@@ -178,6 +190,14 @@ fn leaked(leak: Leak, held: &Held, holder: &HeldAddress, view: &NodeView<'_>) ->
                 .into_iter()
                 .chain([reclaim])
                 .collect(),
+        ),
+        Leak::EntryLeft => (
+            "held, but only an entry for a network namespace that is gone shows the pods",
+            "another network namespace has its path now, so no reclaim frees it; release it:".to_owned(),
+            vec![format!(
+                "sudo {program} release {address} --container {} --force",
+                holder.container_text()
+            )],
         ),
     };
     let since = if holder.first_seen { "at least " } else { "" };

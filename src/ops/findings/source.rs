@@ -11,7 +11,7 @@ use super::inspection::{Inspection, SourceAnswer};
 use super::kubelet;
 use crate::failure::{Audience, ENVIRONMENT_REMEDY, Remedy, exhausted, needs_root, source_remedy};
 use crate::host::{Link, io_reason, links, metadata_below};
-use crate::ipam::{Ipam, Pool, PoolCount, RetriedPod};
+use crate::ipam::{EvidenceIndex, Ipam, Pool, PoolCount, Record, RetriedPod, Verdict};
 use crate::log::Milliseconds;
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
 use crate::ops::node::Node;
@@ -293,7 +293,17 @@ fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
         matched.is_some_and(|matched| !lists(matched, key, pool))
     };
     let is_any_gone = ipam.pools().any(|(_, key, pool)| is_gone(key, pool));
-    for ((_, key, pool), (_, count)) in ipam.pools().zip(counts.pools) {
+    let index = EvidenceIndex::new(&inspection.evidence, &ipam);
+    let may_be_dead = |record: &&Record| {
+        let held = record.held();
+        held.is_some_and(|held| {
+            let judgement = index.judge(record.address(), held, node.now.boot);
+            judgement.verdict == Verdict::Suspect
+        })
+    };
+    for ((_, key, pool), (_, mut count)) in ipam.pools().zip(counts.pools) {
+        // An ADD that finds the pool exhausted marks them.
+        count.suspect = pool.records.iter().filter(may_be_dead).count();
         let retried = pool.retried_pod();
         let is_gone = is_gone(key, pool);
         found.push(usage(key, &count, retried.as_ref(), is_gone, &node.program));

@@ -55,7 +55,7 @@ pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility
     if inspection.config.ours(node.paths().name()).next().is_some() {
         found.extend(cache_folder(node, visibility));
     }
-    if inspection.executables.is_install_advised() {
+    if inspection.executables.is_ours_unusable() {
         found.extend(plugin_folder(node, visibility));
     }
     found.extend(cache_files(&inspection.evidence, node));
@@ -519,11 +519,13 @@ pub fn visible_lock_obstacle(node: &Node, is_root: bool) -> Option<LockObstacle>
 fn held(holder: &LockingProcess, file: &Path) -> Finding {
     let (process, pid, wait) = (&holder.process, holder.process.pid, WAIT.as_secs());
     let since = match holder.age.map(format_age) {
-        Some(age) if holder.is_stopped => format!("started {age} ago and is stopped now"),
+        Some(age) if holder.is_stopped => format!("started {age} ago and stopped now"),
         Some(age) => format!("started {age} ago"),
-        None => "has ended or cannot be seen from here, or a child of that process".to_owned(),
+        None => {
+            "which has ended or cannot be seen from here, or a child of that process".to_owned()
+        }
     };
-    let text = format_args!("{process}, which {since}, holds the lock");
+    let text = format_args!("{process}, {since}, holds the lock");
     if !holder.is_stuck() && !holder.is_foreign() {
         return Finding::ok(Kind::Lock, &text);
     }

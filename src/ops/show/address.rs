@@ -235,10 +235,15 @@ impl AddressReport {
             self.next.push(ways.to_owned());
             self.next.push(fate(&judgement, held, facts));
         }
-        if Leak::find(held, &judgement, facts.evidence, facts.now) == Some(Leak::RouteLeft) {
+        let left = match Leak::find(held, &judgement, facts.evidence, facts.now) {
+            Some(Leak::RouteLeft) => Some(("route", "remove")),
+            Some(Leak::EntryLeft) => Some(("entry", "release")),
+            _ => None,
+        };
+        if let Some((what, end)) = left {
             let program = facts.program;
             self.next.push(format!(
-                "its own network namespace is gone, so the route is left over: `{program} check` prints how to remove it"
+                "its own network namespace is gone, so the {what} is left over: `{program} check` prints how to {end} it"
             ));
         }
         if let Some(at) = held.unlisted {
@@ -272,7 +277,7 @@ impl AddressReport {
             let why = "it is not allocated: the sandbox of its last holder was released, and still has it";
             (AddressUse::Withheld, vec![why.to_owned()])
         } else if free.on_host {
-            let why = "it is skipped: at the last ADD the host had it, or a route to it";
+            let why = "it is skipped: the host has it, or a route to it";
             (AddressUse::OnHost, vec![why.to_owned()])
         } else if let Some(left) = left {
             let cooldown = format!(

@@ -13,6 +13,7 @@ use crate::events::OperationRecord;
 use crate::host::host_addresses;
 use crate::ipam::{Entry, Evidence, EvidenceIndex, Held, Holder, Ipam, Record};
 use crate::ops::events::print_events;
+use crate::ops::findings::host_network::HostNetwork;
 use crate::ops::held::{
     ContainerMatch, ambiguous, describe_too_short, find_container, find_pods, is_pod_name,
 };
@@ -35,8 +36,10 @@ pub fn run(
     let events = node.history()?.records;
     let subject = Subject::parse(text).resolve(state.ipam(), evidence, &events)?;
     let freed_after_reboot = state.freed_after_reboot(evidence, &node.now);
+    let host = HostNetwork::read(node.paths(), state.ipam());
+    let ipam = state.present_ipam(node, evidence, |to| host.uses_route_to(to));
     let facts = Facts {
-        ipam: state.ipam(),
+        ipam: &ipam,
         evidence,
         conf: &NodeConfig::read(node.paths()).conf,
         now: &node.now,

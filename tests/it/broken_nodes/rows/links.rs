@@ -20,6 +20,13 @@ macro_rules! pods_of_ptp {
     };
 }
 
+/// Replaces eth0 by a link whose other end is in a network namespace of this machine.
+macro_rules! virtual_eth0 {
+    () => {
+        "ip link del eth0; ip netns add azure; ip link add eth0 address 7c:1e:52:f9:f3:c4 up type veth peer name node netns azure"
+    };
+}
+
 /// Attaches eth1, and has the wire server list this subnet of it.
 macro_rules! attach_eth1 {
     ($subnet:literal) => {
@@ -172,6 +179,12 @@ broken_nodes! {
         findings: &["interface"],
         by_hand: "ip link del tun0",
     }
+    the_kernel_ended_ipv6_on_the_interface {
+        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
+            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' \
+            /run/broken-node/wire.xml; ip -6 addr add fd00:10::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0; ip link set eth0 mtu 1200",
+        findings: &["interface"],
+    }
     a_second_interface_of_the_subnet_takes_the_default_route {
         broken_by: concat!(under_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.224.0.0/16"><IPAddress Address="10.224.0.40" IsPrimary="true"/></IPSubnet>"#), "; ip addr add 10.224.0.40/16 dev eth1 noprefixroute; ip route add default via 10.224.0.1 dev eth1 onlink metric 50; ip route del default metric 0; ip route add default via 10.224.0.1 dev eth0 metric 100; COLUMNS=999 $OURS check | grep 'leave the node by .0.0.0.0/0 dev eth1 metric 50., and not by eth0'"),
         findings: &["interface"],
@@ -254,6 +267,22 @@ broken_nodes! {
         broken_by: "sed -i 's/\"10.224.0.4\"/\"10.224.0.99\"/' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'eth0 has 10.224.0.4/16, which the source does not list'",
         findings: &["interface"],
     }
+    the_address_in_azure_was_exchanged_for_a_free_one {
+        broken_by: "sed -i 's/<IPAddress Address=\"10.224.0.4\"[^>]*>//; s/\"10.224.0.9\" IsPrimary=\"false\"/\"10.224.0.9\" IsPrimary=\"true\"/' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'no link of this node has 10.224.0.9, .*; eth0 has 10.224.0.4/16, which the source does not list'",
+        findings: &["interface"],
+    }
+    the_default_route_is_missing_on_a_virtual_interface {
+        broken_by: concat!(virtual_eth0!(), "; ip addr add 10.224.0.4/16 dev eth0"),
+        findings: &["interface"],
+        by_hand: "ip route show default | grep -w 'via 10.224.0.1 dev eth0'",
+    }
+    the_default_route_leads_by_a_port_of_a_bridge {
+        screen: true,
+        broken_by: concat!(under_ptp!(), "; ", virtual_eth0!(), "; ip link add br0 address 7c:1e:52:f9:f3:c4 up type bridge; ip link set eth0 master br0; ip addr add 10.224.0.4/16 dev br0; \
+            ip route add default via 10.224.0.1 dev br0; $OURS check | grep 'Nothing is wrong' || exit 1; ip route replace default via 10.224.0.1 dev eth0 onlink"),
+        findings: &["interface"],
+        by_hand: "ip route replace default via 10.224.0.1 dev br0",
+    }
     the_default_route_is_missing {
         broken_by: "ip route del default; ip -6 addr add fd00::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0",
         findings: &["interface"],
@@ -304,6 +333,11 @@ broken_nodes! {
     a_bridge_without_pods_has_the_gateway {
         broken_by: "ip link add old type bridge; ip link set old up; ip addr add 10.224.0.1/16 dev old",
         findings: &["interface"],
+    }
+    docker_has_the_gateway_of_pods_that_the_host_routes {
+        screen: true,
+        broken_by: concat!(under_ptp!(), "; ip link add docker0 up type bridge; ip addr add 10.224.0.1/24 dev docker0 noprefixroute; $OURS check | grep 'Nothing is wrong' || exit 1; ip addr del 10.224.0.1/24 dev docker0; ip addr add 10.224.0.1/24 dev docker0"),
+        findings: &["interface", "interface"],
     }
     two_links_are_in_the_subnet {
         broken_by: "ip link add old type bridge; ip link set old up; ip addr add 10.224.0.250/16 dev old",

@@ -22,7 +22,7 @@ broken_nodes! {
         add: Add::Fails,
     }
     lock_is_held_by_another_program {
-        broken_by: "setsid perl -MFcntl=:flock -e 'open(F, \">>\", $ARGV[0]); flock(F, LOCK_EX); sleep 600' /var/run/azure-vnet/azure-vnet-ipam.lock </dev/null >/dev/null 2>&1 & echo $! >/run/holder; ln -s real/$! /proc/$!; sleep 3",
+        broken_by: "setsid perl -MFcntl=:flock -e 'open(F, \">>\", $ARGV[0]); flock(F, LOCK_EX); sleep 600' /var/run/azure-vnet/azure-vnet-ipam.lock </dev/null >/dev/null 2>&1 & echo $! >/run/holder; ln -s real/$! /proc/$!; while flock -n /var/run/azure-vnet/azure-vnet-ipam.lock true; do sleep 0.05; done",
         findings: &["lock"],
         add: Add::Unknown,
         by_hand: "kill $(cat /run/holder)",

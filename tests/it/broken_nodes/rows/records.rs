@@ -27,6 +27,25 @@ broken_nodes! {
         add: Add::Fails,
         by_hand: "del web-27; del web-28",
     }
+    every_address_is_held_and_one_may_have_leaked {
+        screen: true,
+        broken_by: "for n in {4..28}; do add web-$n >/dev/null; done; vanish web-28",
+        later: 1000,
+        findings: &["pool", "leak"],
+        add: Add::Waits,
+        by_hand: "later 1065 $OURS reclaim --yes; del web-27",
+    }
+    another_namespace_has_the_path_of_a_leaked_one {
+        screen: true,
+        broken_by: "add job >/dev/null; ip netns del job; ip netns add between; ip netns add job; later 3700 $OURS show job | grep 'its own network namespace is gone, so the entry is left over'",
+        later: 3700,
+        findings: &["leak"],
+    }
+    a_pod_has_a_free_address_and_another_one_has_two_pods {
+        broken_by: "ip netns add other; wire_up other 10.224.0.20/16; ip netns add web-27; wire_up web-27 10.224.0.5/16; $OURS check | grep 'end the duplicates first' && ! $OURS check | grep truncate",
+        findings: &["duplicate", "stray"],
+        by_hand: "ip netns del web-27; until [ ! -e /sys/class/net/v-$(printf web-27 | sha256sum | cut -c 1-8) ]; do sleep 0.1; done; ip netns del other; until [ ! -e /sys/class/net/v-$(printf other | sha256sum | cut -c 1-8) ]; do sleep 0.1; done",
+    }
     every_address_is_leaked {
         broken_by: "for n in {4..28}; do add job-$n >/dev/null; vanish job-$n; done",
         later: 3700,
@@ -212,7 +231,7 @@ broken_nodes! {
         by_hand: "until [[ -e /run/netns/web-1 ]]; do umount /run/netns || exit; done; ip route del 10.224.0.20; vanish stray",
     }
     a_route_to_a_free_address_is_left_over {
-        broken_by: "ip route add 10.224.0.9/32 dev eth0",
+        broken_by: "ip route add 10.224.0.9/32 dev eth0; $OURS show 10.224.0.9 | grep 'it is skipped: the host has it, or a route to it'",
         findings: &["on-host"],
     }
     a_route_of_another_table_leads_to_a_free_address {
