@@ -316,6 +316,7 @@ pub fn find(
         withheld: &withheld.keys().copied().collect(),
         last_holders: withheld,
         networks: &BTreeMap::from(["azure".to_owned()].map(|name| (name, String::new()))),
+        of_missing_interfaces: &BTreeSet::new(),
         connecting: &BTreeSet::new(),
         now: &NOW,
         program: NAME,

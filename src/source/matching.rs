@@ -1,6 +1,9 @@
 //! Matches listed interfaces to the interfaces of the host (contract sections 7 and 8, difference
 //! D13).
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 
 use super::listing::{ListedInterface, ListedSubnet, Listing, Unusable};
@@ -60,6 +63,13 @@ impl MatchedListing {
             }
         }
         names
+    }
+
+    /// The addresses of listed interfaces that the host does not have.
+    pub fn of_missing_interfaces(&self) -> BTreeSet<IpAddr> {
+        let subnets = self.unmatched.iter().flat_map(|missing| &missing.subnets);
+        let addresses = subnets.flat_map(|subnet| subnet.addresses.iter().chain(&subnet.primary));
+        addresses.copied().collect()
     }
 
     /// Keeps only the pools of one family.

@@ -20,7 +20,7 @@ use crate::host::io_reason;
 
 pub use fetch::FetchError;
 pub use kubernetes::{KubernetesNode, NodeError};
-pub use listing::{AnswerError, Listing, Unusable, parse_address, parse_prefix};
+pub use listing::{AnswerError, ListedInterface, Listing, Unusable, parse_address, parse_prefix};
 pub use matching::{MacWildcard, MatchedListing, PrimaryAddress, match_links};
 pub use query::{Source, SourceOverrides};
 pub use turn::{Attempts, AttemptsFile, FreshAnswer, Turn, last_attempts, time_limit};

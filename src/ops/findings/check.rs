@@ -19,6 +19,7 @@ use crate::ops::held::held_records;
 use crate::ops::node::{Node, Now};
 use crate::ops::outcome::{CommandError, CommandOutput};
 use crate::ops::screen::{Screen, Tint, first_few, format_age, join_first, pluralize};
+use crate::source::MatchedListing;
 use crate::state::FORMAT;
 
 /// The report of `check`.
@@ -381,6 +382,7 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
     let networks = ours.map(|(_, plugin)| (plugin.network().to_owned(), plugin.kind().to_owned()));
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
     let connecting = host_links::connecting_addresses(node.paths(), inspection);
+    let matched = inspection.matched();
     let view = records::NodeView {
         evidence: &inspection.evidence,
         host: &inspection.host,
@@ -388,6 +390,9 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
         withheld: &node.taken(inspection.state.ipam()).withheld,
         last_holders: &inspection.last_holders,
         networks: &networks.collect(),
+        of_missing_interfaces: &matched
+            .map(MatchedListing::of_missing_interfaces)
+            .unwrap_or_default(),
         connecting: &connecting
             .iter()
             .map(|(entry, _)| entry.net.addr())

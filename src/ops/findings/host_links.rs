@@ -166,7 +166,7 @@ pub fn missing_ipv6(paths: &Paths, inspection: &Inspection, new: &[IpNet]) -> Op
         "default" => "the main plugins ptp and bridge (with isGateway) set up no pod, as the host's end of its link takes no IPv6 address".to_owned(),
         link => format!("no IPv6 packet of a pod leaves the node by {link}"),
     });
-    let remedy = "leave IPv6 out of the network configuration; or find out what switched it off (`grep -r disable_ipv6 /etc/sysctl.*`), and switch it on:";
+    let remedy = "leave IPv6 out of the network configuration; or find out what switched it off (`grep -r disable_ipv6 /etc/sysctl.*`), switch it on, and have the service that configures the network set addresses and routes of IPv6 again:";
     let commands = links
         .iter()
         .map(|link| format!("echo 0 | sudo tee /proc/sys/net/ipv6/conf/{link}/disable_ipv6"));

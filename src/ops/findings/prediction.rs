@@ -35,7 +35,7 @@ pub struct Prediction {
     pub succeeds: Option<bool>,
     /// Why it cannot be known, in the words behind "whether new pods get addresses".
     pub unknown: Option<String>,
-    /// The addresses that it would get.
+    /// The addresses that this plugin would allocate, even if the main plugin then fails.
     pub addresses: Vec<IpNet>,
     /// The CNI error code, if it would fail and the code is certain.
     pub code: Option<u8>,
@@ -244,6 +244,15 @@ fn after_allocation(
     }
     let has_ipv6 = add.addresses.iter().any(|net| net.addr().is_ipv6());
     if has_ipv6 && lacks_ipv6(node.paths(), "default") {
+        if plugin.kind() == "ptp" {
+            let msg =
+                "ptp cannot give the host's end of its link an IPv6 address: IPv6 is switched off";
+            let addresses = add.addresses.clone();
+            return Prediction {
+                addresses,
+                ..add.failed(msg.to_owned(), &[FindingKind::Interface])
+            };
+        }
         let why = "depends on the main plugin, as IPv6 is switched off";
         return add.unknown(why.to_owned());
     }

@@ -37,6 +37,8 @@ pub struct NodeView<'a> {
     pub last_holders: &'a BTreeMap<IpAddr, Holder>,
     /// Networks of this plugin, in addition to those that the records name, with the types of their main plugins.
     pub networks: &'a BTreeMap<String, String>,
+    /// The addresses that the source lists for network interfaces that the host does not have.
+    pub of_missing_interfaces: &'a BTreeSet<IpAddr>,
     /// The addresses of the host that connect a second link to a subnet, or are its gateway. They are findings of their own.
     pub connecting: &'a BTreeSet<IpAddr>,
     /// Now.
@@ -78,7 +80,7 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
         if held.holder.is_unknown() {
             found.push(unknown_holder(&holder, evidence));
         }
-        if !listed.contains(&address) {
+        if !listed.contains(&address) && !view.of_missing_interfaces.contains(&address) {
             found.push(unlisted(&holder));
         }
         if let Some(pod) = &held.holder.pod {
@@ -114,7 +116,8 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
     found.extend(unrouted);
     // The evidence may still show what was released after the scan.
     let is_taken = |address| before.contains(&address) || holders.contains_key(&address);
-    let known: BTreeSet<_> = ipam.records().map(Record::address).collect();
+    let mut known: BTreeSet<_> = ipam.records().map(Record::address).collect();
+    known.extend(view.of_missing_interfaces);
     for (_, key, pool) in ipam.pools() {
         let records = records_by_address(pool).into_iter();
         for record in records.filter(|record| !is_taken(record.address())) {
@@ -630,7 +633,7 @@ fn routed_by_host(address: IpAddr, view: &NodeView<'_>) -> Finding {
     }
 }
 
-/// Addresses of the pool's subnet that a pod has, and that no pool has. `known` are those that a pool has.
+/// Addresses of the pool's subnet that a pod has, and that the source does not list. `known` are those that it lists.
 fn never_listed(
     key: &str,
     pool: &Pool,

@@ -11,12 +11,13 @@ use super::inspection::{Inspection, SourceAnswer};
 use super::kubelet;
 use crate::failure::{Audience, ENVIRONMENT_REMEDY, Remedy, exhausted, needs_root, source_remedy};
 use crate::host::{Link, io_reason, links, metadata_below};
-use crate::ipam::{EvidenceIndex, Ipam, Pool, PoolCount, Record, RetriedPod, Verdict};
+use crate::ipam::{EvidenceIndex, Ipam, Place, Pool, PoolCount, Record, RetriedPod, Verdict};
 use crate::log::Milliseconds;
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
+use crate::ops::held::held_records;
 use crate::ops::node::Node;
 use crate::ops::screen::{join_first, pluralize};
-use crate::source::{FetchError, MatchedListing, Source, SourceError};
+use crate::source::{FetchError, ListedInterface, MatchedListing, Source, SourceError};
 
 /// Examines the source, the interfaces and the pools.
 pub fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) -> Vec<Finding> {
@@ -107,7 +108,8 @@ fn answered(
         found.push(Finding::ok(FindingKind::Interface, &text));
     }
     if !matched.unmatched.is_empty() {
-        found.push(unmatched(node, inspection, matched));
+        let moved = moved_into_namespaces(inspection, matched);
+        found.extend(moved.unwrap_or_else(|| vec![unmatched(node, inspection, matched)]));
     }
     // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
@@ -188,6 +190,45 @@ impl Unreached<'_> {
     }
 }
 
+/// Listed interfaces that are not on the host because they were moved into network namespaces, which have their addresses now. `None` if
+/// another one is missing, too.
+fn moved_into_namespaces(
+    inspection: &Inspection,
+    matched: &MatchedListing,
+) -> Option<Vec<Finding>> {
+    let kernel = &inspection.evidence.kernel;
+    let held: BTreeSet<IpAddr> = held_records(inspection.state.ipam())
+        .map(|(_, _, record, _)| record.address())
+        .collect();
+    let finding = |interface: &ListedInterface| {
+        let mut own = interface.subnets.iter().flat_map(|subnet| &subnet.primary);
+        let (address, path) = own.find_map(|own| match kernel.places(*own).next() {
+            Some(Place::Namespace(path)) => Some((own, path)),
+            _ => None,
+        })?;
+        let mac = format_mac(&interface.mac);
+        let text = format_args!(
+            "the network interface {mac} is not on the host: the network namespace {path} has its address {address}"
+        );
+        let for_pods = interface
+            .subnets
+            .iter()
+            .flat_map(|subnet| &subnet.addresses);
+        let (severity, remedy) = if for_pods.clone().any(|address| held.contains(address)) {
+            let remedy = "pods hold addresses of this interface, and packets for them arrive in that namespace: move the interface back; or, as a last resort, delete these pods: recreated, they get addresses of another interface";
+            (Severity::Warning, remedy)
+        } else {
+            let remedy = "no action needed if that is intended, as with the main plugin host-device; new pods get no address of this interface";
+            (Severity::Note, remedy)
+        };
+        Some(Finding::new(severity, FindingKind::Interface, &text, &remedy).about(mac))
+    };
+    // With no other interface, the pools have moved away as a whole.
+    let is_any_left = !matched.link_names().is_empty();
+    let moved = || matched.unmatched.iter().map(finding).collect();
+    is_any_left.then(moved).flatten()
+}
+
 /// Listed interfaces that this node does not have.
 fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> Finding {
     let interfaces = &*matched.unmatched;
@@ -206,7 +247,10 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
     let own = match links(node.paths()) {
         Ok(mut links) => {
             // The host's ends of pod links are many, and never the listed interface.
-            links.retain(|link| !link.mac.is_empty() && link.peer_namespace.is_none());
+            let is_pod = |link: &Link| {
+                link.peer_namespace.is_some() && !host.interfaces.contains(&link.name)
+            };
+            links.retain(|link| !link.mac.is_empty() && !is_pod(link));
             // The pools tell which of several it was; without pools, the operator must choose.
             let stored = inspection.state.ipam().pools();
             let stored: BTreeSet<&str> = stored.map(|(_, _, pool)| &*pool.if_name).collect();
@@ -302,6 +346,17 @@ fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
         })
     };
     for ((_, key, pool), (_, mut count)) in ipam.pools().zip(counts.pools) {
+        if inspection
+            .matched()
+            .is_some_and(|matched| is_of_missing_interface(matched, key, pool))
+        {
+            let text = format_args!(
+                "{key}: {} held; its network interface is not on the host",
+                count.held
+            );
+            found.push(Finding::ok(FindingKind::Pool, &text));
+            continue;
+        }
         // An ADD that finds the pool exhausted marks them.
         count.suspect = pool.records.iter().filter(may_be_dead).count();
         let retried = pool.retried_pod();
@@ -341,6 +396,17 @@ fn lists(matched: &MatchedListing, key: &str, pool: &Pool) -> bool {
     let mut listed = matched.inventory.pools.iter().map(|listed| listed.subnet);
     !matched.unmatched.is_empty()
         || listed.any(|net| net.prefix_len() == 0 || Some(net) == pool.net(key))
+}
+
+/// Whether the source lists the pool only for an interface that the host does not have.
+fn is_of_missing_interface(matched: &MatchedListing, key: &str, pool: &Pool) -> bool {
+    let net = pool.net(key);
+    let mut listed = matched.inventory.pools.iter();
+    let mut missing = matched
+        .unmatched
+        .iter()
+        .flat_map(|missing| &missing.subnets);
+    missing.any(|subnet| subnet.prefix == net) && !listed.any(|pool| Some(pool.subnet) == net)
 }
 
 fn usage(

@@ -162,7 +162,9 @@ impl AddressReport {
         let why = match pools.find(|(_, key, pool)| is_around(key, pool)) {
             Some((_, key, _)) => {
                 report.usage = AddressUse::Unlisted;
-                format!("the source does not list it among the addresses of {key} for this node")
+                format!(
+                    "the source does not list it among the addresses of {key} for pods of this node"
+                )
             }
             None => "it is in none of the pools".to_owned(),
         };
@@ -302,7 +304,7 @@ impl AddressReport {
             AddressUse::OnHost => "free, but on the host",
             AddressUse::Withheld => "free, but withheld",
             AddressUse::Excluded => "excluded",
-            AddressUse::Unlisted => "not listed for this node",
+            AddressUse::Unlisted => "not listed for pods of this node",
             AddressUse::Elsewhere => "in none of the pools",
             AddressUse::Unknown => "unknown whether a pod holds it",
         };
