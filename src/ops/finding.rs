@@ -228,11 +228,29 @@ pub fn mount_point(path: &Path) -> String {
     )
 }
 
-/// Sorts findings: the worst first, then by kind, cause and subject. Addresses sort by value.
+/// What findings have in common that are printed as one: also the remedy, and of packets that do not arrive, what leads them elsewhere.
+fn group(of: &Finding) -> (Severity, FindingKind, &str, Option<&str>, Option<&[String]>) {
+    let has_others = !of.cause.is_empty();
+    let is_unrouted = of.kind == FindingKind::Unrouted;
+    (
+        of.severity,
+        of.kind,
+        of.cause,
+        has_others.then_some(&of.remedy),
+        (has_others && is_unrouted).then_some(&of.evidence),
+    )
+}
+
+/// Whether two findings are printed as one group.
+pub fn have_one_cause(one: &Finding, other: &Finding) -> bool {
+    !one.cause.is_empty() && group(one) == group(other)
+}
+
+/// Sorts findings: the worst first, then by kind, group and subject. Addresses sort by value.
 pub fn sort(findings: &mut [Finding]) {
     fn place(of: &Finding) -> impl Ord {
         let address: Option<IpAddr> = of.subject.parse().ok();
-        (of.severity, of.kind, of.cause, address, &of.subject)
+        (group(of), address, &of.subject)
     }
     findings.sort_by(|a, b| place(a).cmp(&place(b)));
 }

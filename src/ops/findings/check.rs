@@ -14,7 +14,7 @@ use super::{configuration, executables, host_links, records, source, storage};
 use crate::cni::CniVersion;
 use crate::ipam::{EvidenceList, Ipam, Kernel, Record, Routes};
 use crate::ops::cli::CheckArgs;
-use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility};
+use crate::ops::finding::{self, Finding, FindingKind, Severity, Visibility, have_one_cause};
 use crate::ops::held::held_records;
 use crate::ops::node::{Node, Now};
 use crate::ops::outcome::{CommandError, CommandOutput};
@@ -199,12 +199,6 @@ fn remove_needless_sudo(findings: &mut [Finding]) {
         let commands = findings.iter_mut().flat_map(|f| &mut f.commands);
         commands.for_each(|command| *command = command.replace("sudo ", ""));
     }
-}
-
-/// Whether two findings are printed as one group.
-fn have_one_cause(one: &Finding, other: &Finding) -> bool {
-    let key = |f: &Finding| (f.severity, f.kind, f.cause);
-    !one.cause.is_empty() && key(one) == key(other)
 }
 
 /// Prints severity and kind of a finding, and a text beside them.
@@ -557,6 +551,13 @@ mod tests {
         }
     }
 
+    fn unrouted(address: &str, evidence: &str) -> Finding {
+        Finding {
+            kind: FindingKind::Unrouted,
+            ..leak(address, &[evidence], &[])
+        }
+    }
+
     #[test]
     fn findings_of_one_cause_are_one_group() {
         let alone = Finding::error(FindingKind::Disk, &"", &"");
@@ -565,11 +566,19 @@ mod tests {
             alone,
             leak("10.1.0.5", &["gone", "of 5"], &["reclaim"]),
             leak("10.1.0.6", &["gone", "of 6"], &["reclaim"]),
+            // What is to be done differs.
+            Finding {
+                remedy: "wait".to_owned(),
+                ..leak("10.1.0.7", &["gone"], &[])
+            },
+            // The routes differ that packets take.
+            unrouted("10.1.0.8", "by tun0"),
+            unrouted("10.1.0.9", "by tun1"),
         ];
         let groups: Vec<_> = findings.chunk_by(have_one_cause).collect();
         assert_eq!(
             groups.iter().map(|g| g.len()).collect::<Vec<_>>(),
-            [1, 1, 2]
+            [1, 1, 2, 1, 1, 1]
         );
         let coloured = Screen {
             colours: true,

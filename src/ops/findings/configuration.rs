@@ -323,7 +323,7 @@ fn taken_over(
             first.path.display()
         ),
         remedy: format!(
-            "{}; if the other plugin is meant to take over, recreate the pods that hold them, then free what their DEL did not: `{name} reclaim --yes`",
+            "if the other plugin is meant to take over, recreate the pods that hold them, then free what their DEL did not: `{name} reclaim --yes`; {}",
             finding.remedy
         ),
         ..finding

@@ -253,7 +253,7 @@ const AZURE_VNET: &str = "azure-vnet";
 const PTP: &str = "ptp";
 
 /// What to do about a rule.
-const RULE: &str = "find out which rule is wrong or missing (`ip rule`), and what changed it, such as a VPN; unless that is intended, exclude the subnet of the pods there";
+const RULE: &str = "find out which rule is wrong or missing (`ip rule`, `ip -6 rule`), and what changed it, such as a VPN; unless that is intended, exclude the subnet of the pods there";
 
 /// Where a pod is on this host.
 #[derive(Clone, Copy, Debug)]

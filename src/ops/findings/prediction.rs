@@ -46,7 +46,7 @@ pub struct Prediction {
     /// What to do, as a finding says it.
     #[serde(skip)]
     pub remedy: String,
-    /// Whether the failure ends without any action, because the runtime tries again.
+    /// Whether the failure ends without any action within two minutes, because the runtime tries again.
     pub waits: bool,
     /// The kinds of findings of which one explains the failure.
     #[serde(skip)]

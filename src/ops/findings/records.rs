@@ -179,7 +179,7 @@ fn leaked(leak: Leak, held: &Held, holder: &HeldAddress, view: &NodeView<'_>) ->
         }
         Leak::Young => (
             "held for less than 15 minutes, but nothing on this node shows the pods",
-            "once it is 15 minutes old, two runs of reclaim free it, 60 s apart; if it cannot wait:".to_owned(),
+            "once it is 15 minutes old, two ADDs that find the pool exhausted free it, 60 s apart, or two runs of reclaim; if it cannot wait:".to_owned(),
             vec![format!(
                 "sudo {program} release {address} --container {}",
                 holder.container_text()

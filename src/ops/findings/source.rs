@@ -114,7 +114,7 @@ fn answered(
     // The addresses of a missing interface are unknown.
     let is_matched = matched.unmatched.is_empty() || !carrying.is_empty();
     if is_matched && matched.inventory.addresses() == 0 && matched.unusable.count == 0 {
-        let text = "the source lists no address for pods; ADDs use the stored addresses for another minute at most, and Azure may not deliver to these";
+        let text = "the source lists no address for pods; ADDs use the stored addresses only for the first minute of that, and Azure may not deliver to these";
         let remedy = "assign secondary IP configurations to the node's network interface in Azure";
         found.push(Finding::error(FindingKind::Interface, &text, &remedy));
     }
