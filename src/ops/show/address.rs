@@ -248,7 +248,12 @@ impl AddressReport {
                 "its own network namespace is gone, so the {what} is left over: `{program} check` prints how to {end} it"
             ));
         }
-        if let Some(at) = held.unlisted {
+        if held.unlisted.is_some() && facts.ipam.listed_addresses().contains(&self.address) {
+            self.next.push(
+                "the source lists it in another subnet now: it moves there when it is freed"
+                    .to_owned(),
+            );
+        } else if let Some(at) = held.unlisted {
             self.next.push(format!(
                 "the source has not listed it for {}: it leaves the pool when it is freed",
                 format_age(now.since(at))

@@ -46,6 +46,9 @@ broken_nodes! {
         findings: &["duplicate", "stray"],
         by_hand: "ip netns del web-27; until [ ! -e /sys/class/net/v-$(printf web-27 | sha256sum | cut -c 1-8) ]; do sleep 0.1; done; ip netns del other; until [ ! -e /sys/class/net/v-$(printf other | sha256sum | cut -c 1-8) ]; do sleep 0.1; done",
     }
+    the_subnet_was_enlarged {
+        broken_by: "sed -i 's|10.224.0.0/16|10.224.0.0/15|' /run/broken-node/wire.xml; add web-4; $OURS show 10.224.0.5 | grep 'lists it in another subnet now'",
+    }
     every_address_is_leaked {
         broken_by: "for n in {4..28}; do add job-$n >/dev/null; vanish job-$n; done",
         later: 3700,
