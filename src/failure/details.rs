@@ -296,35 +296,25 @@ pub fn exhausted(
     }
 }
 
+/// Says why no address is free, and what to do about each reason.
 fn advise_when_full(pools: &[PoolCount], audience: &Audience<'_>) -> String {
-    let configuration = audience.configuration();
+    let (program, configuration) = (audience.program, audience.configuration());
     let sum = |count: fn(&PoolCount) -> usize| pools.iter().map(count).sum::<usize>();
-    if pools
-        .iter()
-        .any(|pool| pool.subnet == SUBNET_OF_NULL_SOURCE)
-    {
-        format!(
+    let mut subnets = pools.iter().map(|pool| &*pool.subnet);
+    if subnets.any(|subnet| subnet == SUBNET_OF_NULL_SOURCE) {
+        return format!(
             "ipam.environment is \"null\", a source that lists no addresses: correct ipam.environment in {configuration}{}",
             audience.check_hint("names the file")
-        )
-    } else if sum(|p| p.held + p.held_elsewhere + p.free) == 0
+        );
+    }
+    if sum(|p| p.held + p.held_elsewhere + p.free) == 0
         && sum(|p| p.cooldown + p.excluded + p.on_host + p.withheld) == 0
     {
-        format!(
+        return format!(
             "the network interface has no secondary addresses in this subnet; assign some to it in Azure{}",
             audience.check_hint("says what the source lists")
-        )
-    } else {
-        advise_when_held(sum, audience)
+        );
     }
-}
-
-/// Says why no address is free in pools that have addresses, and what to do.
-fn advise_when_held(
-    sum: impl Fn(fn(&PoolCount) -> usize) -> usize,
-    audience: &Audience<'_>,
-) -> String {
-    let (program, configuration) = (audience.program, audience.configuration());
     let mut advice = Vec::new();
     if sum(|p| p.suspect) > 0 {
         let again = AGAIN.as_secs();

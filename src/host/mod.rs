@@ -23,9 +23,8 @@ pub use libc_calls::{exit_on_termination_signals, ignore_file_size_signal, stdou
 pub use links::{Link, links, links_named};
 pub use netns::{host_namespace_id, namespace_id, netns, netns_cookie};
 pub use network::{
-    HostAddress, KernelRoute, NetnsScanner, Route, RouteKind, discarding_kind, forwarding_route,
-    host_addresses, host_has, host_routes, matching_route, matching_route_from, namespace_has,
-    outside, routes,
+    KernelRoute, NetnsScanner, Route, RouteKind, discarding_kind, forwarding_route, host_addresses,
+    host_has, host_routes, matching_route, matching_route_from, namespace_has, outside, routes,
 };
 pub use paths::Paths;
 pub use rotating_file::{RotatingFile, rotated_path};

@@ -230,14 +230,14 @@ pub fn mount_point(path: &Path) -> String {
 
 /// What findings have in common that are printed as one: also the remedy, and of packets that do not arrive, what leads them elsewhere.
 fn group(of: &Finding) -> (Severity, FindingKind, &str, Option<&str>, Option<&[String]>) {
-    let has_others = !of.cause.is_empty();
+    let may_have_others = !of.cause.is_empty();
     let is_unrouted = of.kind == FindingKind::Unrouted;
     (
         of.severity,
         of.kind,
         of.cause,
-        has_others.then_some(&of.remedy),
-        (has_others && is_unrouted).then_some(&of.evidence),
+        may_have_others.then_some(&of.remedy),
+        (may_have_others && is_unrouted).then_some(&of.evidence),
     )
 }
 

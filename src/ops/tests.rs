@@ -350,7 +350,7 @@ fn subject_report(
         conf: &IpamConfig::default(),
         now: &NOW,
         program: "sudo azure-vnet-ipam",
-        host: &[],
+        host: &HostNetwork::default(),
         withheld: &BTreeSet::new(),
         freed_after_reboot: None,
     };

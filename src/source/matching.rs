@@ -66,7 +66,7 @@ impl MatchedListing {
     }
 
     /// The addresses of listed interfaces that the host does not have.
-    pub fn of_missing_interfaces(&self) -> BTreeSet<IpAddr> {
+    pub fn addresses_of_missing_interfaces(&self) -> BTreeSet<IpAddr> {
         let subnets = self.unmatched.iter().flat_map(|missing| &missing.subnets);
         let addresses = subnets.flat_map(|subnet| subnet.addresses.iter().chain(&subnet.primary));
         addresses.copied().collect()

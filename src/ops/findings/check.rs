@@ -385,7 +385,7 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
         last_holders: &inspection.last_holders,
         networks: &networks.collect(),
         of_missing_interfaces: &matched
-            .map(MatchedListing::of_missing_interfaces)
+            .map(MatchedListing::addresses_of_missing_interfaces)
             .unwrap_or_default(),
         connecting: &connecting
             .iter()

@@ -82,8 +82,8 @@ fn missing_primaries(paths: &Paths, inspection: &Inspection) -> Vec<Finding> {
     // A link without IPv6 takes no address of it.
     let can_have = |primary: &&PrimaryAddress| {
         let link = &primary.link;
-        let lacks_it = || lacks_ipv6(paths, link) || has_lost_ipv6(paths, host, link);
-        primary.net.addr().is_ipv4() || !lacks_it()
+        let is_without_ipv6 = || lacks_ipv6(paths, link) || has_lost_ipv6(paths, host, link);
+        primary.net.addr().is_ipv4() || !is_without_ipv6()
     };
     let finding = |primary: &PrimaryAddress| match host.find(primary.net.addr()) {
         Some(entry) => on_another_link(primary, entry, paths, inspection),
@@ -142,8 +142,8 @@ pub fn missing_ipv6(paths: &Paths, inspection: &Inspection, new: &[IpNet]) -> Op
         .filter(|pool| pool.subnet.addr().is_ipv6())
         .map(|pool| &*pool.if_name)
         .collect();
-    let is_lost = |link: &&&str| has_lost_ipv6(paths, &inspection.host, link);
-    if let Some(link) = interfaces.iter().find(is_lost) {
+    let mut names = interfaces.iter();
+    if let Some(link) = names.find(|link| has_lost_ipv6(paths, &inspection.host, link)) {
         return Some(lost_ipv6(link));
     }
     let links: BTreeSet<&str> = interfaces
@@ -712,7 +712,7 @@ fn links_of_pods(inspection: &Inspection, is_ipv4: bool) -> Vec<&Link> {
 }
 
 const GATEWAY: &str = "this host has the address of the gateway of the virtual network, so packets of pods for Azure end here";
-const GATEWAY_OF_OTHERS: &str = "another link of this host has the address of the gateway of the virtual network, and takes packets for its subnet";
+const GATEWAY_ON_ANOTHER_LINK: &str = "another link of this host has the address of the gateway of the virtual network, and takes packets for its subnet";
 const TWO_LINKS: &str =
     "two links of this host lead to the subnet, but one of them does not lead to Azure";
 
@@ -732,10 +732,8 @@ pub fn connecting_addresses<'a>(
         primary.any(|own| own.link == entry.link && own.net.addr() == entry.net.addr())
     };
     let ours = inspection.config.ours(paths.name());
-    let mut kinds = ours
-        .map(|(_, plugin)| routes_through_host(plugin))
-        .peekable();
-    let are_routed = kinds.peek().is_some() && kinds.all(|is_routed| is_routed);
+    let ours: Vec<&Plugin> = ours.map(|(_, plugin)| plugin).collect();
+    let are_routed = !ours.is_empty() && ours.iter().all(|plugin| routes_through_host(plugin));
     let is_connected = |entry: &HostEntry| {
         let link = inspection.host.link(&entry.link).map(|link| link.index);
         let mut routes = inspection.host.kernel_routes.iter();
@@ -759,15 +757,17 @@ pub fn connecting_addresses<'a>(
                     && !paths.device_of_link(&entry.link).exists()
                     && !is_listed(entry)
             };
-            if entry.net.addr() == pool.gateway && !are_routed {
-                found.push((*entry, GATEWAY));
-            } else if entry.net.addr() == pool.gateway {
+            let is_gateway = entry.net.addr() == pool.gateway;
+            match (is_gateway, are_routed) {
+                (true, false) => found.push((*entry, GATEWAY)),
                 // The host answers pods that ask for their gateway anyway.
-                if is_connected(entry) {
-                    found.push((*entry, GATEWAY_OF_OTHERS));
+                (true, true) if is_connected(entry) => {
+                    found.push((*entry, GATEWAY_ON_ANOTHER_LINK));
                 }
-            } else if entry.net.trunc() == subnet && is_second() {
-                found.push((*entry, TWO_LINKS));
+                (false, _) if entry.net.trunc() == subnet && is_second() => {
+                    found.push((*entry, TWO_LINKS));
+                }
+                _ => {}
             }
         }
     }

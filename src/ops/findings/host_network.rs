@@ -220,6 +220,11 @@ impl HostNetwork {
         self.links.iter().find(|link| link.name == name)
     }
 
+    /// Whether the other end of the link is in another network namespace, and no pool is on it.
+    pub fn leads_to_pod(&self, link: &Link) -> bool {
+        link.peer_namespace.is_some() && !self.interfaces.contains(&link.name)
+    }
+
     /// The link that this one is a port of, such as a bridge or a bond. It has the addresses of both.
     pub fn master_of(&self, link: &Link) -> Option<&Link> {
         let master = link.master?;
@@ -280,9 +285,7 @@ impl HostNetwork {
 
     /// The addresses of IPv4 by which packets may leave the host: of subnets, on links that are up.
     pub fn entries_to_other_hosts(&self) -> Vec<&HostEntry> {
-        let leads_to_pod =
-            |link: &Link| link.peer_namespace.is_some() && !self.interfaces.contains(&link.name);
-        let is_up = |link: &Link| link.is_up && !link.loopback && !leads_to_pod(link);
+        let is_up = |link: &Link| link.is_up && !link.loopback && !self.leads_to_pod(link);
         let leads_out = |entry: &&HostEntry| {
             let is_subnet =
                 entry.net.prefix_len() < 31 && entry.net.hosts().next() != Some(entry.net.addr());

@@ -137,8 +137,8 @@ pub fn findings((before, ipam): (&BTreeSet<IpAddr>, &Ipam), view: &NodeView<'_>)
 
 /// Leaves the state where it is until the duplicates are gone: a rebuild would not know their rightful holders.
 fn postpone(stray: &mut Finding) {
-    "end the duplicates first; then `check` prints how to have the state rebuilt, which holds this address"
-        .clone_into(&mut stray.remedy);
+    let remedy = "end the duplicates first; then `check` prints how to have the state rebuilt, which holds this address";
+    stray.remedy = remedy.to_owned();
     stray.commands.clear();
 }
 

@@ -14,7 +14,6 @@ use crate::host::{Link, io_reason, links, metadata_below};
 use crate::ipam::{EvidenceIndex, Ipam, Place, Pool, PoolCount, Record, RetriedPod, Verdict};
 use crate::log::Milliseconds;
 use crate::ops::finding::{Finding, FindingKind, Severity, Visibility};
-use crate::ops::held::held_records;
 use crate::ops::node::Node;
 use crate::ops::screen::{join_first, pluralize};
 use crate::source::{FetchError, ListedInterface, MatchedListing, Source, SourceError};
@@ -196,10 +195,7 @@ fn moved_into_namespaces(
     inspection: &Inspection,
     matched: &MatchedListing,
 ) -> Option<Vec<Finding>> {
-    let kernel = &inspection.evidence.kernel;
-    let held: BTreeSet<IpAddr> = held_records(inspection.state.ipam())
-        .map(|(_, _, record, _)| record.address())
-        .collect();
+    let (kernel, held) = (&inspection.evidence.kernel, &inspection.held_before);
     let finding = |interface: &ListedInterface| {
         let mut own = interface.subnets.iter().flat_map(|subnet| &subnet.primary);
         let (address, path) = own.find_map(|own| match kernel.places(*own).next() {
@@ -247,10 +243,7 @@ fn unmatched(node: &Node, inspection: &Inspection, matched: &MatchedListing) -> 
     let own = match links(node.paths()) {
         Ok(mut links) => {
             // The host's ends of pod links are many, and never the listed interface.
-            let is_pod = |link: &Link| {
-                link.peer_namespace.is_some() && !host.interfaces.contains(&link.name)
-            };
-            links.retain(|link| !link.mac.is_empty() && !is_pod(link));
+            links.retain(|link| !link.mac.is_empty() && !host.leads_to_pod(link));
             // The pools tell which of several it was; without pools, the operator must choose.
             let stored = inspection.state.ipam().pools();
             let stored: BTreeSet<&str> = stored.map(|(_, _, pool)| &*pool.if_name).collect();

@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::cni::IpamConfig;
-use crate::host::HostAddress;
 use crate::ipam::{
     AGAIN, Attachment, Entry, Evidence, EvidenceIndex, Free, GRACE, Held, Holder, Ipam, Judgement,
     Place, Pool, Reason, Record, Usage, Verdict,
 };
+use crate::ops::findings::host_network::HostNetwork;
 use crate::ops::held::{
     HeldAddress, describe_lack, describe_missing, describe_uses, entry_of_place, held_records,
     is_path, lacks, shorten_container_id,
@@ -90,8 +90,8 @@ pub struct Facts<'a> {
     pub now: &'a Now,
     /// How to type the program for a command that needs root.
     pub program: &'a str,
-    /// The addresses of the host itself.
-    pub host: &'a [HostAddress],
+    /// The links, routes and addresses of the host.
+    pub host: &'a HostNetwork,
     /// The free addresses that the network namespaces of their last holders still have.
     pub withheld: &'a BTreeSet<IpAddr>,
     /// The held addresses that the next ADD frees, if the state is from before the last start of the node.
@@ -201,9 +201,8 @@ impl AddressReport {
         self.also_used_by = other_users(self.address, held, evidence);
         // Beside a pod's, the place on the host is not kept.
         let on_host = OtherUser::new(None, Some(&Place::Host));
-        let mut host = facts.host.iter();
-        if host.any(|found| found.address == self.address) && !self.also_used_by.contains(&on_host)
-        {
+        let is_on_host = facts.host.find(self.address).is_some();
+        if is_on_host && !self.also_used_by.contains(&on_host) {
             self.also_used_by.push(on_host);
         }
         self.verdict = Some(match judgement.verdict {

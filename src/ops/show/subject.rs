@@ -10,7 +10,6 @@ use super::address::{AddressReport, describe_list};
 use crate::cni::Verb;
 use crate::codec::named_address;
 use crate::events::OperationRecord;
-use crate::host::host_addresses;
 use crate::ipam::{Entry, Evidence, EvidenceIndex, Held, Holder, Ipam, Record};
 use crate::ops::events::print_events;
 use crate::ops::findings::host_network::HostNetwork;
@@ -44,7 +43,7 @@ pub fn run(
         conf: &NodeConfig::read(node.paths()).conf,
         now: &node.now,
         program: &node.program_as_root(),
-        host: &host_addresses(node.paths()).unwrap_or_default(),
+        host: &host,
         withheld: &node.taken(state.ipam()).withheld,
         freed_after_reboot: freed_after_reboot.as_ref(),
     };

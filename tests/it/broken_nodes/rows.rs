@@ -32,6 +32,15 @@ macro_rules! broken_nodes {
 }
 use broken_nodes;
 
+/// Wants both families, and has the wire server list addresses of IPv6.
+macro_rules! dual_stack {
+    () => {
+        "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
+         sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' /run/broken-node/wire.xml"
+    };
+}
+use dual_stack;
+
 broken_nodes! {
     healthy {
         screen: true,

@@ -1,6 +1,6 @@
 //! Network configurations, plugins, and what runtimes make of them.
 
-use super::broken_nodes;
+use super::{broken_nodes, dual_stack};
 use crate::broken_nodes::Add;
 
 broken_nodes! {
@@ -161,18 +161,14 @@ broken_nodes! {
         add: Add::Fails,
     }
     ipv6_is_wanted_and_switched_off {
-        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
-            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' \
-            /run/broken-node/wire.xml; echo 1 >/proc/real/sys/net/ipv6/conf/all/disable_ipv6; ! $OURS check --all | grep 'ip address add' && \
-            COLUMNS=999 $OURS check | grep 'switched off by net.ipv6.conf.default.disable_ipv6, net.ipv6.conf.eth0.disable_ipv6'",
+        broken_by: concat!(dual_stack!(), "; echo 1 >/proc/real/sys/net/ipv6/conf/all/disable_ipv6; ! $OURS check --all | grep 'ip address add' && \
+            COLUMNS=999 $OURS check | grep 'switched off by net.ipv6.conf.default.disable_ipv6, net.ipv6.conf.eth0.disable_ipv6'"),
         findings: &["interface"],
         add: Add::Unknown,
         by_hand: "true",
     }
     ipv6_is_wanted_and_switched_off_on_the_link {
-        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
-            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' \
-            /run/broken-node/wire.xml; echo 1 >/proc/real/sys/net/ipv6/conf/eth0/disable_ipv6",
+        broken_by: concat!(dual_stack!(), "; echo 1 >/proc/real/sys/net/ipv6/conf/eth0/disable_ipv6"),
         findings: &["interface"],
         by_hand: "true",
     }

@@ -1,6 +1,6 @@
 //! The links, addresses and routes of the host.
 
-use super::broken_nodes;
+use super::{broken_nodes, dual_stack};
 use crate::broken_nodes::Add;
 
 /// Replaces the main plugin by ptp. The pods stay those of a bridge.
@@ -28,14 +28,23 @@ macro_rules! virtual_eth0 {
     };
 }
 
+/// Has the wire server list this subnet of eth1.
+macro_rules! list_eth1 {
+    ($subnet:literal) => {
+        concat!(
+            "sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\">",
+            $subnet,
+            "</Interface></Interfaces>|' /run/broken-node/wire.xml"
+        )
+    };
+}
+
 /// Attaches eth1, and has the wire server list this subnet of it.
 macro_rules! attach_eth1 {
     ($subnet:literal) => {
         concat!(
-            "ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; \
-             sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\">",
-            $subnet,
-            "</Interface></Interfaces>|' /run/broken-node/wire.xml"
+            "ip link add eth1 address 7c:1e:52:f9:f3:c5 up type bridge; ",
+            list_eth1!($subnet)
         )
     };
 }
@@ -173,25 +182,19 @@ broken_nodes! {
         by_hand: "ip link del tun0",
     }
     a_vpn_takes_the_packets_of_ipv6 {
-        broken_by: concat!(under_ptp!(), "; sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
-            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' \
-            /run/broken-node/wire.xml; ip -6 addr add fd00:10::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0 metric 100; add web-4; \
+        broken_by: concat!(under_ptp!(), "; ", dual_stack!(), "; ip -6 addr add fd00:10::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0 metric 100; add web-4; \
             ip link add tun0 up type bridge; ip -6 route add default dev tun0 metric 50; COLUMNS=999 $OURS check | grep 'IPv6 packets of pods to other networks leave the node by'"),
         findings: &["interface"],
         by_hand: "ip link del tun0",
     }
     ipv6_is_wanted_and_switched_off_under_ptp {
-        broken_by: concat!(under_ptp!(), "; sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
-            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' \
-            /run/broken-node/wire.xml; echo 1 >/proc/real/sys/net/ipv6/conf/default/disable_ipv6"),
+        broken_by: concat!(under_ptp!(), "; ", dual_stack!(), "; echo 1 >/proc/real/sys/net/ipv6/conf/default/disable_ipv6"),
         findings: &["interface"],
         add: Add::Fails,
         by_hand: "echo 0 >/proc/real/sys/net/ipv6/conf/default/disable_ipv6",
     }
     the_kernel_ended_ipv6_on_the_interface {
-        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"families\": [\"ipv4\", \"ipv6\"], &/' /etc/cni/net.d/10-bridge.conflist; \
-            sed -i 's|</Interface>|<IPSubnet Prefix=\"fd00:10::/64\"><IPAddress Address=\"fd00:10::4\" IsPrimary=\"true\"/><IPAddress Address=\"fd00:10::5\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::6\" IsPrimary=\"false\"/><IPAddress Address=\"fd00:10::7\" IsPrimary=\"false\"/></IPSubnet>&|' \
-            /run/broken-node/wire.xml; ip -6 addr add fd00:10::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0; ip link set eth0 mtu 1200",
+        broken_by: concat!(dual_stack!(), "; ip -6 addr add fd00:10::4/64 dev eth0 nodad; ip -6 route add default via fe80::1 dev eth0; ip link set eth0 mtu 1200; COLUMNS=999 $OURS check | grep 'the kernel has ended IPv6 on eth0'"),
         findings: &["interface"],
     }
     a_second_interface_of_the_subnet_takes_the_default_route {
@@ -212,15 +215,13 @@ broken_nodes! {
         by_hand: "ip route del local 10.224.16.0/28 dev lo",
     }
     a_second_interface_was_moved_into_a_pod {
-        broken_by: "ip link add eth1 address 7c:1e:52:f9:f3:c5 up type veth peer name far; ip addr add 10.230.0.4/24 dev eth1; \
-            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/></IPSubnet></Interface>&|' /run/broken-node/wire.xml; \
-            ip link set eth1 netns web-2; ip -n web-2 addr add 10.230.0.4/24 dev eth1; COLUMNS=999 $OURS check | grep 'netns/web-2 has its address 10.230.0.4'",
+        broken_by: concat!("ip link add eth1 address 7c:1e:52:f9:f3:c5 up type veth peer name far; ip addr add 10.230.0.4/24 dev eth1; ", list_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/></IPSubnet>"#), "; \
+            ip link set eth1 netns web-2; ip -n web-2 addr add 10.230.0.4/24 dev eth1; COLUMNS=999 $OURS check | grep 'netns/web-2 has its address 10.230.0.4'"),
     }
     a_second_interface_with_addresses_of_pods_was_moved_into_a_pod {
         screen: true,
-        broken_by: "ip link add eth1 address 7c:1e:52:f9:f3:c5 up type veth peer name far; ip addr add 10.230.0.4/24 dev eth1; \
-            sed -i 's|</Interfaces>|<Interface MacAddress=\"7C1E52F9F3C5\" IsPrimary=\"false\"><IPSubnet Prefix=\"10.230.0.0/24\"><IPAddress Address=\"10.230.0.4\" IsPrimary=\"true\"/><IPAddress Address=\"10.230.0.5\" IsPrimary=\"false\"/><IPAddress Address=\"10.230.0.6\" IsPrimary=\"false\"/></IPSubnet></Interface>&|' /run/broken-node/wire.xml; \
-            add web-27 | grep -x 10.230.0.5; ip link set eth1 netns web-2; ip -n web-2 addr add 10.230.0.4/24 dev eth1; add web-28",
+        broken_by: concat!("ip link add eth1 address 7c:1e:52:f9:f3:c5 up type veth peer name far; ip addr add 10.230.0.4/24 dev eth1; ", list_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/><IPAddress Address="10.230.0.6" IsPrimary="false"/></IPSubnet>"#), "; \
+            add web-27 | grep -x 10.230.0.5; ip link set eth1 netns web-2; ip -n web-2 addr add 10.230.0.4/24 dev eth1; add web-28"),
         findings: &["interface"],
         by_hand: "cp $REPOSITORY/testdata/wire.xml /run/broken-node; del web-27",
     }
