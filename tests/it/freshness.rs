@@ -146,21 +146,30 @@ fn implausible_answer_is_believed_after_a_minute() {
 
 #[test]
 fn slow_source_does_not_block_other_calls() {
+    // The source has three seconds. A busy machine may need longer to start the other calls.
+    let is_seen = (0..10).any(|_| other_calls_go_on_during_a_fetch());
+    assert!(is_seen, "a DEL does not wait");
+}
+
+/// Starts a DEL and an ADD while another ADD waits for the source. Returns whether both came before the source was given up.
+fn other_calls_go_on_during_a_fetch() -> bool {
     let (node, wire) = Node::with_wire("slow", Reply::Xml(xml([5, 6, 7])));
     node.add("c1").success();
     wire.set(Reply::Silent);
     let mut waiting = node.call("ADD", "c2").start();
     wait_until("the request of the ADD", || wire.count() == 2);
     node.del("c1").assert_no_output();
-    assert!(waiting.is_running(), "a DEL does not wait");
     let second = node.call("ADD", "c3").start();
+    let mut waits = false;
     wait_until("an ADD that waits for the fetch of another", || {
-        lock_waiters(&node.fetch_lock_path()) == 1
+        waits = lock_waiters(&node.fetch_lock_path()) == 1;
+        waits || !waiting.is_running()
     });
     let add = waiting.finish();
     assert!(add.took >= Duration::from_secs(3), "{:?}", add.took);
     assert_ne!(add.address(), second.finish().address());
     assert_eq!(wire.count(), 2, "one attempt for all who were there");
+    waits
 }
 
 #[test]

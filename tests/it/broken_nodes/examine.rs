@@ -38,10 +38,11 @@ fn running_pods() -> BTreeMap<String, String> {
     lines.map(|(p, a)| (p.to_owned(), a.to_owned())).collect()
 }
 
-/// The own address of the host, the state of its link, its default route, and the way to the wire server.
+/// The own address of the host, the state of its link, its default route, and the way to the wire server. The kernel marks the
+/// routes of a bridge without ports a moment later.
 fn host_network() -> String {
     stdout_of(
-        "ip -o -4 address show dev eth0 | grep -ow 10.224.0.4/16; ip -o link show dev eth0 | grep -ow UP; ip route show default | grep -w dev; ip route show 168.63.129.16 dev wire0; ip rule",
+        "ip -o -4 address show dev eth0 | grep -ow 10.224.0.4/16; ip -o link show dev eth0 | grep -ow UP; ip route show default | sed -n 's/ linkdown//; / dev /p'; ip route show 168.63.129.16 dev wire0; ip rule",
     )
 }
 
