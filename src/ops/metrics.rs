@@ -233,55 +233,72 @@ fn seconds(microseconds: u64) -> String {
 
 fn print_pools(page: &mut Page, pools: &[PoolReport]) {
     for pool in pools {
-        let count = &pool.count;
         // Two spaces may have the same pool.
         let labels = [
             ("space", &*pool.space),
-            ("pool", &*count.subnet),
+            ("pool", &*pool.count.subnet),
             ("interface", &*pool.interface),
         ];
-        let unknown = pool.holders.iter().filter(|h| h.holder.is_unknown());
-        let unlisted_for = pool.holders.iter().filter_map(|h| h.unlisted_seconds);
-        for (name, help, figure) in [
-            ("", "All addresses of the pool.", pool.size),
-            ("free_", "Addresses free to allocate.", count.free),
-            ("held_", "Held addresses.", count.held),
-            (
-                "cooldown_",
-                "Addresses in cooldown, allocated only when no other is free.",
-                count.cooldown,
-            ),
-            (
-                "suspect_",
-                "Held addresses whose holders the last reclaim, or an ADD that found the pool empty, marked as suspects.",
-                count.suspect,
-            ),
-            (
-                "unknown_holder_",
-                "Held addresses whose holders are not known.",
-                unknown.count(),
-            ),
-            (
-                "unlisted_",
-                "Held addresses that the source no longer lists, so that Azure does not deliver to their pods.",
-                unlisted_for.count(),
-            ),
-        ] {
-            page.begin(&format!("pool_{name}addresses"), help);
-            page.sample(&labels, &figure);
+        // A subnet that the source no longer lists must not pass for a full one.
+        if pool.is_listed {
+            print_addresses_to_allocate(page, pool, labels);
         }
-        page.begin(
-            "pool_withheld_addresses",
-            "Free addresses that are not allocated: the configuration excludes them, the host has them, or a released sandbox that could not be removed still has them.",
-        );
-        let [space, subnet, interface] = labels;
-        for (reason, count) in [
-            ("excluded", count.excluded),
-            ("host", count.on_host),
-            ("sandbox", count.withheld),
-        ] {
-            page.sample(&[space, subnet, interface, ("reason", reason)], &count);
-        }
+        print_held_addresses(page, pool, labels);
+    }
+}
+
+fn print_addresses_to_allocate(page: &mut Page, pool: &PoolReport, labels: [(&str, &str); 3]) {
+    let count = &pool.count;
+    for (name, help, figure) in [
+        ("", "All addresses of the pool.", pool.size),
+        ("free_", "Addresses free to allocate.", count.free),
+        (
+            "cooldown_",
+            "Addresses in cooldown, allocated only when no other is free.",
+            count.cooldown,
+        ),
+    ] {
+        page.begin(&format!("pool_{name}addresses"), help);
+        page.sample(&labels, &figure);
+    }
+    page.begin(
+        "pool_withheld_addresses",
+        "Free addresses that are not allocated: the configuration excludes them, the host has them, or a released sandbox that could not be removed still has them.",
+    );
+    let [space, subnet, interface] = labels;
+    for (reason, count) in [
+        ("excluded", count.excluded),
+        ("host", count.on_host),
+        ("sandbox", count.withheld),
+    ] {
+        page.sample(&[space, subnet, interface, ("reason", reason)], &count);
+    }
+}
+
+fn print_held_addresses(page: &mut Page, pool: &PoolReport, labels: [(&str, &str); 3]) {
+    let count = &pool.count;
+    let unknown = pool.holders.iter().filter(|h| h.holder.is_unknown());
+    let unlisted_for = pool.holders.iter().filter_map(|h| h.unlisted_seconds);
+    for (name, help, figure) in [
+        ("held_", "Held addresses.", count.held),
+        (
+            "suspect_",
+            "Held addresses whose holders the last reclaim, or an ADD that found the pool empty, marked as suspects.",
+            count.suspect,
+        ),
+        (
+            "unknown_holder_",
+            "Held addresses whose holders are not known.",
+            unknown.count(),
+        ),
+        (
+            "unlisted_",
+            "Held addresses that the source no longer lists, so that Azure does not deliver to their pods.",
+            unlisted_for.count(),
+        ),
+    ] {
+        page.begin(&format!("pool_{name}addresses"), help);
+        page.sample(&labels, &figure);
     }
 }
 
@@ -359,6 +376,7 @@ mod tests {
             space: space.into(),
             interface: "eth0".into(),
             gateway: None,
+            is_listed: true,
             size: 20,
             held_percent: 0,
             leaked: 0,
@@ -447,6 +465,20 @@ mod tests {
             assert!(lines.contains(&&*line), "{line}\n{text}");
         }
         assert_eq!(text.matches("le=\"").count(), 2 * 14);
+    }
+
+    #[test]
+    fn unlisted_pool_is_not_reported_as_full() {
+        let enlarged = PoolReport {
+            is_listed: false,
+            ..pool("local")
+        };
+        let mut page = Page::default();
+        print_pools(&mut page, &[enlarged]);
+        let names: Vec<_> = page.metrics.into_keys().collect();
+        let expected = ["held", "suspect", "unknown_holder", "unlisted"]
+            .map(|name| format!("azure_vnet_ipam_pool_{name}_addresses"));
+        assert_eq!(names, expected);
     }
 
     #[test]

@@ -177,6 +177,9 @@ pub struct PoolReport {
     pub interface: String,
     /// The gateway.
     pub gateway: Option<IpAddr>,
+    /// Whether the source lists the subnet. If not, its addresses only wait for the end of their pods.
+    #[serde(skip)]
+    pub is_listed: bool,
     /// The number of addresses.
     pub size: usize,
     /// The held part of all addresses: 0 only for none, and 100 only for all of them.
@@ -201,6 +204,7 @@ impl PoolReport {
             space: space.to_owned(),
             interface: pool.if_name.clone(),
             gateway: pool.gateway,
+            is_listed: pool.is_listed(),
             size: pool.records.len(),
             held_percent: percent(count.held, pool.records.len()),
             leaked: 0,
