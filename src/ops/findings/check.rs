@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::inspection::Inspection;
 use super::prediction::{Prediction, explain_failures, predict};
-use super::{configuration, executables, host_links, records, source, storage};
+use super::{configuration, executables, host_links, host_routes, records, source, storage};
 use crate::cni::CniVersion;
 use crate::ipam::{EvidenceList, Ipam, Kernel, Record, Routes};
 use crate::ops::cli::CheckArgs;
@@ -339,7 +339,9 @@ fn examine(node: &Node, inspection: &Inspection, visibility: &mut Visibility) ->
     found.extend(storage::examine(node, inspection, visibility));
     if !inspection.is_in_other_network {
         found.extend(source::examine(node, inspection, visibility));
-        found.extend(host_links::examine(node, inspection));
+        let of_links = host_links::examine(node, inspection);
+        found.extend(host_routes::examine(node.paths(), inspection, &of_links));
+        found.extend(of_links);
     }
     found.extend(configuration::examine(node, inspection, visibility));
     found.extend(executables::examine(&inspection.executables));

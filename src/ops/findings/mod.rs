@@ -5,6 +5,7 @@ mod configuration;
 mod executables;
 mod host_links;
 pub mod host_network;
+mod host_routes;
 pub mod inspection;
 mod kubelet;
 pub mod pod_routes;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::slice;
 
-use super::host_links::way_to_wire_server;
 use super::host_network::HostNetwork;
+use super::host_routes::way_to_wire_server;
 use super::inspection::{Inspection, SourceAnswer};
 use super::kubelet;
 use crate::failure::{Audience, ENVIRONMENT_REMEDY, Remedy, exhausted, needs_root, source_remedy};
