@@ -229,6 +229,11 @@ impl Plugin {
         self.netconf.text_at("type").unwrap_or_default()
     }
 
+    /// Whether it gives packets of its pods for other networks an address of the host.
+    pub fn masquerades(&self) -> bool {
+        matches!(self.netconf.get("ipMasq"), Some(Tree::Other(value)) if value.get() == "true")
+    }
+
     /// Whether it configures the routes of a result in the pod as they stand.
     pub fn configures_routes(&self) -> bool {
         let kind = self.kind();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::conf_file::Plugin;
 use super::events::print_events;
 use super::finding::{Finding, FindingKind};
 use super::findings::check::CheckReport;
@@ -22,6 +23,7 @@ use super::screen::Screen;
 use super::show::subject::{Facts, Subject, SubjectReport};
 use super::show::{ShowReport, SourceReport, Totals};
 use super::state_view::StateReport;
+use super::tree::Tree;
 use crate::cni::{IpamConfig, NAME};
 use crate::events::OperationRecord;
 use crate::ipam::{
@@ -309,13 +311,17 @@ pub fn find(
     host: &HostNetwork,
     withheld: &BTreeMap<IpAddr, Holder>,
 ) -> Vec<Finding> {
+    let plugin = Plugin {
+        netconf: Tree::Object(BTreeMap::new()),
+        folder: None,
+    };
     let view = NodeView {
         evidence,
         host,
         routes_of_pods: &RoutesOfPods::new(),
         withheld: &withheld.keys().copied().collect(),
         last_holders: withheld,
-        networks: &BTreeMap::from(["azure".to_owned()].map(|name| (name, String::new()))),
+        networks: &BTreeMap::from([("azure".to_owned(), &plugin)]),
         of_missing_interfaces: &BTreeSet::new(),
         connecting: &BTreeSet::new(),
         now: &NOW,

@@ -375,7 +375,7 @@ fn namespaces(kernel: &Kernel, visibility: &mut Visibility) -> Option<Finding> {
 /// The findings about records. What the next ADD puts right is only a note. `healed` is what that ADD would leave.
 fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> Vec<Finding> {
     let ours = inspection.config.ours(node.paths().name());
-    let networks = ours.map(|(_, plugin)| (plugin.network().to_owned(), plugin.kind().to_owned()));
+    let networks = ours.map(|(_, plugin)| (plugin.network().to_owned(), plugin));
     let (before, now) = (&inspection.held_before, inspection.state.ipam());
     let connecting = host_links::connecting_addresses(node.paths(), inspection);
     let matched = inspection.matched();

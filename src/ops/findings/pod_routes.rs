@@ -43,6 +43,8 @@ struct Forwarded {
     from_outside: Option<Way>,
     /// Packets of the pod for another host of its subnet.
     to_subnet: Option<Way>,
+    /// Packets of the pod for other hosts of the subnets of other network interfaces.
+    to_other_subnets: Vec<Way>,
     /// Packets of the pod for another pod on this node, and the index of that one's link.
     to_other_pod: Option<(Way, u32)>,
 }
@@ -74,8 +76,6 @@ struct PodAddress<'a> {
     /// What happens to packets of the host for it.
     way: Option<Way>,
     pool: PoolPlace<'a>,
-    /// An address of its subnet that nothing on this node has.
-    neighbour: Option<IpAddr>,
 }
 
 /// Where a pool is on this host.
@@ -83,7 +83,8 @@ struct PodAddress<'a> {
 struct PoolPlace<'a> {
     /// Its network interface, or what that is a port of.
     interface: Option<&'a Link>,
-    subnet: Option<IpNet>,
+    /// An address of its subnet that nothing on this node has.
+    neighbour: Option<IpAddr>,
 }
 
 impl<'a> PodAddress<'a> {
@@ -113,30 +114,32 @@ pub fn read_routes_of_pods(
             by_namespace.entry(*id).or_default().push(link);
         }
     }
-    let mut pools: BTreeMap<IpAddr, PoolPlace<'_>> = BTreeMap::new();
+    let listed: BTreeSet<IpAddr> = ipam.records().map(Record::address).collect();
+    let is_elsewhere =
+        |address: &IpAddr| !listed.contains(address) && !kernel.configured.contains_key(address);
+    let mut pools = Vec::new();
+    let mut pool_of: BTreeMap<IpAddr, PoolPlace<'_>> = BTreeMap::new();
     for (_, key, pool) in ipam.pools() {
         let link = host.link(&pool.if_name);
         let place = PoolPlace {
             interface: link.map(|link| host.master_of(link).unwrap_or(link)),
-            subnet: pool.net(key),
+            neighbour: pool.net(key).and_then(last_host).filter(is_elsewhere),
         };
         let addresses = pool.records.iter().map(Record::address);
-        pools.extend(addresses.map(|address| (address, place)));
+        pool_of.extend(addresses.map(|address| (address, place)));
+        pools.push(place);
     }
-    let is_elsewhere =
-        |address: &IpAddr| !pools.contains_key(address) && !kernel.configured.contains_key(address);
     let mut pods = Vec::new();
     for (namespace, links) in &by_namespace {
         let addresses = kernel.addresses_by_namespace.get(namespace);
         for address in addresses.into_iter().flatten() {
-            if let Some(pool) = pools.get(address) {
+            if let Some(pool) = pool_of.get(address) {
                 pods.push(PodAddress {
                     namespace: *namespace,
                     address: *address,
                     links,
                     way: host.way_to(*address),
                     pool: *pool,
-                    neighbour: pool.subnet.and_then(last_host).filter(is_elsewhere),
                 });
             }
         }
@@ -149,7 +152,7 @@ pub fn read_routes_of_pods(
             ignores_arp: pod.links.iter().find_map(|link| ignores_arp(paths, link)),
             to_pod: pod.way.clone(),
             from_own_address: from_own_address(host, pod),
-            forwarded: forwarded(paths, host, pod, &pods),
+            forwarded: forwarded(paths, host, pod, (&pods, &pools)),
         };
         found.insert((pod.namespace, pod.address), routes);
     }
@@ -177,7 +180,7 @@ fn forwarded(
     paths: &Paths,
     host: &HostNetwork,
     pod: &PodAddress<'_>,
-    pods: &[PodAddress<'_>],
+    (pods, pools): (&[PodAddress<'_>], &[PoolPlace<'_>]),
 ) -> Option<Forwarded> {
     let (address, link) = (pod.address, pod.routed_link()?);
     // Packets for pods of another network interface may take the way through Azure.
@@ -190,11 +193,20 @@ fn forwarded(
     let other = others.find_map(|other| Some((other.address, other.routed_link()?)));
     let other_network = outside(address);
     let of_host = host.way_to(other_network).and_then(Way::route);
+    let is_of_other_interface =
+        |pool: &&PoolPlace<'_>| pool.interface.is_some() && pool.interface != pod.pool.interface;
+    let other_subnets = pools.iter().filter(is_of_other_interface);
+    let neighbours = other_subnets.filter_map(|pool| pool.neighbour);
+    let neighbours = neighbours.filter(|other| other.is_ipv4() == address.is_ipv4());
     Some(Forwarded {
         switched_off: switched_off(paths, address, [Some(link), pod.pool.interface]),
         to_outside: ask(host, address, link, other_network),
         host_leaves: of_host.is_some_and(|route| route.kind == RouteKind::Unicast),
+        to_other_subnets: neighbours
+            .filter_map(|neighbour| ask(host, address, link, neighbour))
+            .collect(),
         to_subnet: pod
+            .pool
             .neighbour
             .and_then(|neighbour| ask(host, address, link, neighbour)),
         from_outside: pod
@@ -262,6 +274,8 @@ pub struct PodPlace<'a> {
     pub address: IpAddr,
     /// The type of its main plugin.
     pub plugin: &'a str,
+    /// Whether its main plugin gives packets for other networks an address of the host.
+    pub is_masqueraded: bool,
     /// The network interface of its pool.
     pub if_name: &'a str,
     /// The gateway of its pool.
@@ -578,26 +592,52 @@ fn to_outside(pod: PodPlace<'_>, forwarded: &Forwarded) -> Option<Finding> {
     const DISCARDED: &str = "held, but the rules of the host discard packets from the pod";
     const BY_RULE: &str =
         "held, but a rule of the host leads packets from the pod away from its network interface";
-    let host = pod.host;
+    const ELSEWHERE: &str = "held, but packets from the pod to other networks leave by the network interface of another pool";
     let route = match forwarded.to_outside.as_ref()? {
         Way::Discarded if forwarded.host_leaves => return Some(warning(DISCARDED, RULE)),
         // That of IPv4 is a finding about the host.
         Way::Discarded => return without_default_route(pod).filter(|_| pod.address.is_ipv6()),
         Way::Route(route) => route,
     };
+    match other_link(pod, route) {
+        Some(_) if route.table != KernelRoute::MAIN_TABLE => {
+            Some(by_rule(BY_RULE, route, pod.host))
+        }
+        // Other links are a finding about the host.
+        Some(link) if !pod.interfaces.contains(&*link.name) => None,
+        _ if pod.is_masqueraded => None,
+        Some(_) => Some(by_other_interface(ELSEWHERE, pod, route)),
+        None => to_other_subnets(pod, forwarded),
+    }
+}
+
+/// The note if packets of a pod for the subnet of another network interface leave by that one. Many networks need no such packets.
+fn to_other_subnets(pod: PodPlace<'_>, forwarded: &Forwarded) -> Option<Finding> {
+    const ELSEWHERE: &str = "held, but packets from the pod to the subnet of another network interface leave by that one";
+    let ways = forwarded.to_other_subnets.iter();
+    let mut routes = ways.filter_map(|way| match way {
+        Way::Route(route) => Some(route),
+        Way::Discarded => None,
+    });
+    let route = routes.find(|route| {
+        let link = other_link(pod, route);
+        link.is_some_and(|link| pod.interfaces.contains(&*link.name))
+    })?;
+    Some(Finding {
+        severity: Severity::Note,
+        ..by_other_interface(ELSEWHERE, pod, route)
+    })
+}
+
+/// The link by which packets of a pod leave, if it is not the network interface of the pod's pool.
+fn other_link<'a>(pod: PodPlace<'a>, route: &KernelRoute) -> Option<&'a Link> {
     if route.kind != RouteKind::Unicast || route.is_to_one_address() {
         return None;
     }
-    let own = host.link(pod.if_name)?;
+    let own = pod.host.link(pod.if_name)?;
     let is_own = |index: &u32| *index == own.index || Some(*index) == own.master;
     let other = route.all_links().find(|index| !is_own(index))?;
-    let by = host.links.iter().find(|link| link.index == other)?;
-    if route.table != KernelRoute::MAIN_TABLE {
-        return Some(by_rule(BY_RULE, route, host));
-    }
-    // Other links are a finding about the host.
-    let is_of_pool = pod.interfaces.contains(&*by.name);
-    is_of_pool.then(|| by_other_interface(pod, route))
+    pod.host.links.iter().find(|link| link.index == other)
 }
 
 /// The finding for a pod with IPv6 on a host without default route of IPv6.
@@ -617,18 +657,16 @@ fn without_default_route(pod: PodPlace<'_>) -> Option<Finding> {
     Some(warning(CAUSE, &remedy))
 }
 
-/// The note for packets that leave by the network interface of another pool. They may get an address of that interface.
-fn by_other_interface(pod: PodPlace<'_>, route: &KernelRoute) -> Finding {
-    const CAUSE: &str = "held, but packets from the pod to other networks leave by the network interface of another pool";
+/// The finding for packets that leave by the network interface of another pool, with the address of the pod.
+fn by_other_interface(cause: &'static str, pod: PodPlace<'_>, route: &KernelRoute) -> Finding {
+    // Routes to single addresses are those to the pods on this node.
+    let length = if pod.address.is_ipv4() { 31 } else { 127 };
     let remedy = format!(
-        "no action needed if they leave with the address of that interface (`ipMasq`), or if IP forwarding is enabled for it in Azure; if not, Azure drops them: have rules (`ip rule`) lead packets from these addresses to a table whose default route leaves by {}, after a rule that leads packets for pods on this node to the main table",
+        "unless IP forwarding is enabled for that network interface in Azure, or a program gives the packets its address (`ipMasq`), Azure drops them: have one rule (`ip rule`) lead packets from these addresses to the pods on this node (`lookup main suppress_prefixlength {length}`), and the next one all others to a table whose default route leaves by {}",
         pod.if_name
     );
     let shown = pod.host.describe_route(route);
-    Finding {
-        severity: Severity::Note,
-        ..warning(CAUSE, &remedy).with_evidence(vec![format!("the host uses the route `{shown}`")])
-    }
+    warning(cause, &remedy).with_evidence(vec![format!("the host uses the route `{shown}`")])
 }
 
 fn error(cause: &'static str, remedy: &str) -> Finding {
@@ -703,6 +741,7 @@ mod tests {
                 host_leaves: true,
                 from_outside: by(POD),
                 to_subnet: by(2),
+                to_other_subnets: Vec::new(),
                 to_other_pod: None,
             }),
         }
@@ -724,6 +763,7 @@ mod tests {
         let pod = PodPlace {
             address,
             plugin,
+            is_masqueraded: false,
             if_name: "eth0",
             gateway: gateway.parse().ok(),
             interfaces: &["eth0"].into(),

@@ -13,6 +13,7 @@ use crate::ipam::{
     AGAIN, Entry, Evidence, EvidenceIndex, EvidenceList, Free, GRACE, Held, Holder, Ipam, Place,
     Pool, Record, Verdict,
 };
+use crate::ops::conf_file::Plugin;
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::held::{
     HeldAddress, describe_holder, describe_lack, describe_missing, describe_uses, held_records,
@@ -35,8 +36,8 @@ pub struct NodeView<'a> {
     pub withheld: &'a BTreeSet<IpAddr>,
     /// Who released each address last, as far as the list of operations goes back.
     pub last_holders: &'a BTreeMap<IpAddr, Holder>,
-    /// Networks of this plugin, in addition to those that the records name, with the types of their main plugins.
-    pub networks: &'a BTreeMap<String, String>,
+    /// Networks of this plugin, in addition to those that the records name, with their main plugins.
+    pub networks: &'a BTreeMap<String, &'a Plugin>,
     /// The addresses that the source lists for network interfaces that the host does not have.
     pub of_missing_interfaces: &'a BTreeSet<IpAddr>,
     /// The addresses of the host that connect a second link to a subnet, or are its gateway. They are findings of their own.
@@ -357,9 +358,11 @@ fn unrouted(holders: &Holders, ipam: &Ipam, view: &NodeView<'_>) -> Vec<Finding>
             return None;
         }
         let (_, _, pool) = ipam.pools().find(|(_, key, _)| *key == held.pool)?;
+        let plugin = view.networks.get(&*held.holder.attachment.network)?;
         let pod = PodPlace {
             address: *address,
-            plugin: view.networks.get(&*held.holder.attachment.network)?,
+            plugin: plugin.kind(),
+            is_masqueraded: plugin.masquerades(),
             if_name: &pool.if_name,
             gateway: pool.gateway,
             interfaces: &interfaces,
@@ -468,8 +471,8 @@ fn remove_sandbox(container: &str) -> String {
 
 /// The address of a sandbox that the runtime has replaced and kept.
 fn replaced_sandbox(held: &HeldAddress, evidence: &Evidence) -> Finding {
-    let cause = "held by old sandboxes of a pod that has a newer one: each retry takes an address";
-    let remedy = "find out why the sandboxes of the pod fail (`kubectl describe pod`), and end the old ones:";
+    let cause = "held by old sandboxes of a pod that has a newer one";
+    let remedy = "find out why (`kubectl describe pod`): sandboxes that fail, of which each retry takes an address, or containers that did not end when the pod was deleted by force; end the old sandboxes, with `crictl stopp` first if they run:";
     let command = remove_sandbox(held.holder.container_id());
     let finding = Finding::warning(FindingKind::Replaced, &cause, &remedy).about(held.address);
     Finding {
@@ -662,7 +665,7 @@ fn never_listed(
 fn outside_of_pools(
     ipam: &Ipam,
     evidence: &Evidence,
-    networks: &BTreeMap<String, String>,
+    networks: &BTreeMap<String, &Plugin>,
 ) -> Vec<Finding> {
     let held = held_records(ipam).map(|(_, _, _, held)| &*held.holder.attachment.network);
     let ours = networks.keys().map(String::as_str).chain(held);

@@ -243,9 +243,19 @@ broken_nodes! {
         broken_by: concat!(pods_of_ptp!(), "; echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter; $OURS check | grep 'Nothing is wrong' || exit 1; ip route add blackhole 192.0.2.0/24; $OURS check | grep 'Nothing is wrong' || exit 1; echo 2 >/proc/sys/net/ipv4/conf/all/rp_filter"),
         later: 120,
     }
-    pods_leave_by_the_interface_of_another_pool {
-        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; COLUMNS=999 later 120 $OURS check | grep 'leave by the network interface of another'"),
+    pods_reach_the_subnet_of_another_interface_by_it {
+        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; add other; del other; \
+            COLUMNS=999 later 120 $OURS check | grep '10.230.0.0/24 dev eth1' || exit 1; \
+            ip rule add pref 90 from 10.224.0.0/16 lookup main suppress_prefixlength 31; ip rule add pref 91 from 10.224.0.0/16 lookup 200; ip route add default via 10.224.0.1 dev eth0 table 200; \
+            ! later 120 $OURS check | grep unrouted"),
         later: 120,
+    }
+    pods_leave_by_the_interface_of_another_pool {
+        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
+            sed -i 's/\"type\": \"ptp\"/&, \"ipMasq\": true/' /etc/cni/net.d/10-bridge.conflist; ! later 120 $OURS check | grep unrouted; sed -i 's/, \"ipMasq\": true//' /etc/cni/net.d/10-bridge.conflist"),
+        later: 120,
+        findings: &["unrouted"],
+        by_hand: "ip route replace default dev eth0",
     }
     the_host_does_not_forward_packets_of_pods {
         screen: true,
