@@ -27,8 +27,8 @@ use super::tree::Tree;
 use crate::cni::{IpamConfig, NAME};
 use crate::events::OperationRecord;
 use crate::ipam::{
-    Attachment, Entry, Evidence, EvidenceList, Free, Held, Holder, Ipam, Kernel, Moment, NetNs,
-    Place, Pool, Record, Routes, Space, Subnet, Taken, Usage,
+    Attachment, Entry, Evidence, EvidenceList, Exclusions, Free, Held, Holder, Ipam, Kernel,
+    Moment, NetNs, Place, Pool, Record, Routes, Space, Subnet, Taken, Usage,
 };
 use crate::plugin;
 use crate::state::{Condition, Loss, State};
@@ -320,6 +320,7 @@ pub fn find(
         host,
         routes_of_pods: &RoutesOfPods::new(),
         withheld: &withheld.keys().copied().collect(),
+        exclude: &Exclusions::default(),
         last_holders: withheld,
         networks: &BTreeMap::from([("azure".to_owned(), &plugin)]),
         of_missing_interfaces: &BTreeSet::new(),

@@ -93,6 +93,13 @@ impl CheckReport {
         let adds = predict(node, inspection, &trial, &visibility);
         let new: Vec<IpNet> = adds.iter().flat_map(|add| add.addresses.clone()).collect();
         findings.extend(host_links::missing_ipv6(node.paths(), inspection, &new));
+        if !inspection
+            .config
+            .ours(paths.name())
+            .all(|(_, plugin)| plugin.masquerades())
+        {
+            findings.extend(host_routes::diverted_new_pods(inspection, &new));
+        }
         findings.extend(explain_failures(&adds, &findings));
         remove_needless_sudo(&mut findings);
         let not_seen = not_seen(node, inspection, &visibility);
@@ -384,6 +391,7 @@ fn records_now_and_next(node: &Node, inspection: &Inspection, healed: &Ipam) -> 
         host: &inspection.host,
         routes_of_pods: &inspection.routes_of_pods,
         withheld: &node.taken(inspection.state.ipam()).withheld,
+        exclude: &inspection.config.conf.exclude,
         last_holders: &inspection.last_holders,
         networks: &networks.collect(),
         of_missing_interfaces: &matched

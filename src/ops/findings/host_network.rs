@@ -23,6 +23,8 @@ pub struct HostNetwork {
     pub needed: Vec<IpAddr>,
     /// The addresses of pools, which are to leave the host.
     pub of_pools: BTreeSet<IpAddr>,
+    /// The names of the links on which the other IPv4 addresses of a subnet stay when the first one is removed (`promote_secondaries`).
+    pub promoting: BTreeSet<String>,
     /// The names of the network interfaces that the pools are on.
     pub interfaces: BTreeSet<String>,
     /// The routes to single addresses of others.
@@ -164,7 +166,14 @@ impl HostNetwork {
         } else {
             way_to(WIRE_SERVER, &kernel_routes).and_then(Way::route)
         };
+        let promotes = |link: &&Link| {
+            let mut names = ["all", &link.name].into_iter();
+            let name = |name: &str| format!("net/ipv4/conf/{name}/promote_secondaries");
+            names.any(|link| sysctl(paths, &name(link)).is_some_and(|value| value != 0))
+        };
+        let promoting = links.iter().filter(promotes);
         HostNetwork {
+            promoting: promoting.map(|link| link.name.clone()).collect(),
             needed: outside
                 .flat_map(|route| [route.source, route.gateway])
                 .flatten()
@@ -362,7 +371,8 @@ impl HostNetwork {
     /// Whether the kernel removes other addresses of the subnet with this one.
     fn takes_others_along(&self, entry: &HostEntry) -> bool {
         let is_of_subnet = |other: &HostEntry| other.net.trunc() == entry.net.trunc();
-        entry.net.addr().is_ipv4() && !entry.is_secondary && self.others(entry).any(is_of_subnet)
+        let is_first = entry.net.addr().is_ipv4() && !entry.is_secondary;
+        is_first && !self.promoting.contains(&entry.link) && self.others(entry).any(is_of_subnet)
     }
 
     /// Whether the host needs the address: its default route sends from it or reaches its gateway by it, or the link has no other one of
@@ -598,7 +608,7 @@ impl Configurer {
                     .to_owned()
             }
             Configurer::Unknown => {
-                "find out what configured it, so that it does not come back".to_owned()
+                "if it is meant to be there, such as a virtual IP, put it into ipam.exclude, and recreate the pod that has it, if any; if not, find out what configured it, so that it does not come back".to_owned()
             }
         }
     }

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::host_network::{HostEntry, HostNetwork, WIRE_SERVER, removal};
+use super::host_network::{HostEntry, HostNetwork, WIRE_SERVER, Way, removal};
 use super::inspection::Inspection;
+use super::pod_routes::{PodRoutes, ask, rules_by_source};
 use crate::failure::Remedy;
-use crate::host::{KernelRoute, Link, Paths, RouteKind};
+use crate::host::{KernelRoute, Link, Paths, RouteKind, outside};
 use crate::ipam::Record;
 use crate::ops::conf_file::Plugin;
 use crate::ops::finding::{Finding, FindingKind, Severity};
@@ -363,6 +364,50 @@ fn diverted_default_route(
         "default route of IPv6"
     };
     Some(Finding::warning(FindingKind::Interface, &text, &remedy).about(subject))
+}
+
+/// The warnings for the first pods on a network interface whose packets to other networks would leave by that of another pool. The kernel
+/// is asked as if a pod that runs had their addresses.
+pub fn diverted_new_pods(inspection: &Inspection, new: &[IpNet]) -> Vec<Finding> {
+    let host = &inspection.host;
+    let mut running = inspection.routes_of_pods.values();
+    let from = running.find_map(PodRoutes::routed_link);
+    let Some(from) = host.links.iter().find(|link| Some(link.index) == from) else {
+        return Vec::new();
+    };
+    let pools = inspection
+        .matched()
+        .map(|matched| &*matched.inventory.pools);
+    let pools = pools.unwrap_or_default();
+    let has_pods = |if_name: &str| {
+        let mut stored = inspection.state.ipam().pools();
+        stored.any(|(_, _, pool)| pool.if_name == if_name && pool.in_use())
+    };
+    let finding = |net: &IpNet| {
+        let address = net.addr();
+        let pool = pools
+            .iter()
+            .find(|pool| pool.addresses.contains(&address))?;
+        let own = host.link(&pool.if_name)?;
+        let Way::Route(route) = ask(host, address, from, outside(address))? else {
+            return None;
+        };
+        let by = host
+            .links
+            .iter()
+            .find(|link| Some(link.index) == route.link)?;
+        let is_of_pool = pools.iter().any(|pool| pool.if_name == by.name);
+        if has_pods(&pool.if_name) || leads_by(&route, own) || !is_of_pool {
+            return None;
+        }
+        let text = format_args!(
+            "new pods get addresses of {}, and packets from them to other networks leave by {}",
+            own.name, by.name
+        );
+        let remedy = rules_by_source(address, &own.name);
+        Some(Finding::warning(FindingKind::Interface, &text, &remedy).about(pool.subnet))
+    };
+    new.iter().filter_map(finding).collect()
 }
 
 /// Whether pods of this main plugin send all packets through the routes of the host. Those of others are on the link of the subnet.

@@ -82,6 +82,8 @@ impl Inspection {
         });
         let (state, evidence) = StateView::load_with_evidence(node);
         let host = HostNetwork::read(node.paths(), state.ipam());
+        let answer = source.as_ref().ok();
+        let listed = answer.and_then(|answer| Some(&answer.matched.as_ref().ok()?.inventory));
         Inspection {
             held_before: before,
             last_holders: read_last_holders(node),
@@ -90,7 +92,7 @@ impl Inspection {
                 node.paths(),
                 &evidence.kernel,
                 &host,
-                state.ipam(),
+                (state.ipam(), listed),
             ),
             host,
             state,

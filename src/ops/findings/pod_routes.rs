@@ -10,7 +10,7 @@ use super::host_network::{HostNetwork, Way, lacks_ipv6, removal, sysctl};
 use crate::host::{
     KernelRoute, Link, Paths, RouteKind, forwarding_route, links, matching_route_from, outside,
 };
-use crate::ipam::{Ipam, Kernel, Record};
+use crate::ipam::{Inventory, Ipam, Kernel, Record};
 use crate::ops::finding::{Finding, FindingKind, Severity, is_plain_path};
 
 /// How the host routes the packets of a pod.
@@ -50,7 +50,7 @@ struct Forwarded {
 }
 
 /// Asks the kernel about packets that come by a link.
-fn ask(host: &HostNetwork, from: IpAddr, link: &Link, to: IpAddr) -> Option<Way> {
+pub fn ask(host: &HostNetwork, from: IpAddr, link: &Link, to: IpAddr) -> Option<Way> {
     let lookup = |to: IpAddr| forwarding_route(from, link.index, to);
     let route = match lookup(to) {
         // A `blackhole` and a forged address are the same error. Packets from a forged address do not reach the host itself, either.
@@ -87,6 +87,14 @@ struct PoolPlace<'a> {
     neighbour: Option<IpAddr>,
 }
 
+impl PodRoutes {
+    /// The index of the link by which the host routes to the pod.
+    pub fn routed_link(&self) -> Option<u32> {
+        self.forwarded.as_ref()?;
+        self.links.first().copied()
+    }
+}
+
 impl<'a> PodAddress<'a> {
     /// The link by which the host routes to the pod. To the ports of a bridge, it does not route.
     fn routed_link(&self) -> Option<&'a Link> {
@@ -101,12 +109,12 @@ impl<'a> PodAddress<'a> {
     }
 }
 
-/// Asks the kernel for the routes of pods with addresses of pools. Sends nothing.
+/// Asks the kernel for the routes of pods with addresses of pools. `listed` are the pools of the source. Sends nothing.
 pub fn read_routes_of_pods(
     paths: &Paths,
     kernel: &Kernel,
     host: &HostNetwork,
-    ipam: &Ipam,
+    (ipam, listed): (&Ipam, Option<&Inventory>),
 ) -> RoutesOfPods {
     let mut by_namespace: BTreeMap<(u64, u64), Vec<&Link>> = BTreeMap::new();
     for link in &host.links {
@@ -114,17 +122,22 @@ pub fn read_routes_of_pods(
             by_namespace.entry(*id).or_default().push(link);
         }
     }
-    let listed: BTreeSet<IpAddr> = ipam.records().map(Record::address).collect();
+    let of_pools: BTreeSet<IpAddr> = ipam.records().map(Record::address).collect();
     let is_elsewhere =
-        |address: &IpAddr| !listed.contains(address) && !kernel.configured.contains_key(address);
-    let mut pools = Vec::new();
+        |address: &IpAddr| !of_pools.contains(address) && !kernel.configured.contains_key(address);
+    let place = |if_name: &str, subnet: Option<IpNet>| {
+        let link = host.link(if_name);
+        PoolPlace {
+            interface: link.map(|link| host.master_of(link).unwrap_or(link)),
+            neighbour: subnet.and_then(last_host).filter(is_elsewhere),
+        }
+    };
+    let listed = listed.into_iter().flat_map(|listed| &listed.pools);
+    let listed = listed.map(|pool| place(&pool.if_name, Some(pool.subnet)));
+    let mut pools: Vec<PoolPlace<'_>> = listed.collect();
     let mut pool_of: BTreeMap<IpAddr, PoolPlace<'_>> = BTreeMap::new();
     for (_, key, pool) in ipam.pools() {
-        let link = host.link(&pool.if_name);
-        let place = PoolPlace {
-            interface: link.map(|link| host.master_of(link).unwrap_or(link)),
-            neighbour: pool.net(key).and_then(last_host).filter(is_elsewhere),
-        };
+        let place = place(&pool.if_name, pool.net(key));
         let addresses = pool.records.iter().map(Record::address);
         pool_of.extend(addresses.map(|address| (address, place)));
         pools.push(place);
@@ -659,14 +672,18 @@ fn without_default_route(pod: PodPlace<'_>) -> Option<Finding> {
 
 /// The finding for packets that leave by the network interface of another pool, with the address of the pod.
 fn by_other_interface(cause: &'static str, pod: PodPlace<'_>, route: &KernelRoute) -> Finding {
-    // Routes to single addresses are those to the pods on this node.
-    let length = if pod.address.is_ipv4() { 31 } else { 127 };
-    let remedy = format!(
-        "unless IP forwarding is enabled for that network interface in Azure, or a program gives the packets its address (`ipMasq`), Azure drops them: have one rule (`ip rule`) lead packets from these addresses to the pods on this node (`lookup main suppress_prefixlength {length}`), and the next one all others to a table whose default route leaves by {}",
-        pod.if_name
-    );
+    let remedy = rules_by_source(pod.address, pod.if_name);
     let shown = pod.host.describe_route(route);
     warning(cause, &remedy).with_evidence(vec![format!("the host uses the route `{shown}`")])
+}
+
+/// What to do about packets from an address that leave by another network interface than this one.
+pub fn rules_by_source(address: IpAddr, if_name: &str) -> String {
+    // Routes to single addresses are those to the pods on this node.
+    let length = if address.is_ipv4() { 31 } else { 127 };
+    format!(
+        "unless IP forwarding is enabled for that network interface in Azure, or a program gives the packets its address (`ipMasq`), Azure drops them: have one rule (`ip rule`) lead packets from these addresses to the pods on this node (`lookup main suppress_prefixlength {length}`), and the next one all others to a table whose default route leaves by {if_name}"
+    )
 }
 
 fn error(cause: &'static str, remedy: &str) -> Finding {

@@ -10,8 +10,8 @@ use ipnet::IpNet;
 use super::host_network::{Configurer, HostNetwork};
 use super::pod_routes::{self, PodPlace, RoutesOfPods};
 use crate::ipam::{
-    AGAIN, Entry, Evidence, EvidenceIndex, EvidenceList, Free, GRACE, Held, Holder, Ipam, Place,
-    Pool, Record, Verdict,
+    AGAIN, Entry, Evidence, EvidenceIndex, EvidenceList, Exclusions, Free, GRACE, Held, Holder,
+    Ipam, Place, Pool, Record, Verdict,
 };
 use crate::ops::conf_file::Plugin;
 use crate::ops::finding::{Finding, FindingKind, Severity};
@@ -34,6 +34,8 @@ pub struct NodeView<'a> {
     pub routes_of_pods: &'a RoutesOfPods,
     /// The free addresses that the network namespaces of their last holders still have.
     pub withheld: &'a BTreeSet<IpAddr>,
+    /// The addresses that the configuration excludes.
+    pub exclude: &'a Exclusions,
     /// Who released each address last, as far as the list of operations goes back.
     pub last_holders: &'a BTreeMap<IpAddr, Holder>,
     /// Networks of this plugin, in addition to those that the records name, with their main plugins.
@@ -494,15 +496,17 @@ fn in_use(
     const LEFT_OVER: &str =
         "free, but the CNI cache names it for a sandbox, whose network namespace does not have it";
     let evidence = view.evidence;
+    // No pod gets it, so the host may have it.
+    let is_excluded = view.exclude.contain(&address);
     let finding = match evidence.kernel.configured.get(&address) {
         // `check` under the other name reports it.
         _ if index.belongs_to_other_name(address) => return None,
         _ if view.withheld.contains(&address) => withheld(address, free, ipam, view),
-        Some(Place::Host) if view.connecting.contains(&address) => return None,
+        Some(Place::Host) if view.connecting.contains(&address) || is_excluded => return None,
         Some(Place::Host) => on_host(address, false, view),
         Some(Place::Namespace(_)) => stray(view),
         _ if index.is_listed_reliably(address) => stray(view),
-        _ if evidence.routes.contains(address) => routed_by_host(address, view),
+        _ if evidence.routes.contains(address) && !is_excluded => routed_by_host(address, view),
         _ if index.is_listed(address) => {
             return Some(left_over_entry(LEFT_OVER, address, evidence));
         }

@@ -243,10 +243,16 @@ broken_nodes! {
         broken_by: concat!(pods_of_ptp!(), "; echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter; $OURS check | grep 'Nothing is wrong' || exit 1; ip route add blackhole 192.0.2.0/24; $OURS check | grep 'Nothing is wrong' || exit 1; echo 2 >/proc/sys/net/ipv4/conf/all/rp_filter"),
         later: 120,
     }
+    new_pods_of_a_second_interface_leave_by_the_first {
+        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1"),
+        findings: &["interface"],
+        by_hand: "ip rule add pref 90 from 10.230.0.0/24 lookup main suppress_prefixlength 31; ip rule add pref 91 from 10.230.0.0/24 lookup 200; ip route add default via 10.230.0.1 dev eth1 table 200; $OURS check",
+    }
     pods_reach_the_subnet_of_another_interface_by_it {
-        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; add other; del other; \
+        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; \
             COLUMNS=999 later 120 $OURS check | grep '10.230.0.0/24 dev eth1' || exit 1; \
             ip rule add pref 90 from 10.224.0.0/16 lookup main suppress_prefixlength 31; ip rule add pref 91 from 10.224.0.0/16 lookup 200; ip route add default via 10.224.0.1 dev eth0 table 200; \
+            ip rule add pref 92 from 10.230.0.0/24 lookup 201; ip route add default via 10.230.0.1 dev eth1 table 201; \
             ! later 120 $OURS check | grep unrouted"),
         later: 120,
     }

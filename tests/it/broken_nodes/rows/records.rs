@@ -142,6 +142,14 @@ broken_nodes! {
         findings: &["on-host", "on-host"],
         by_hand: "ip addr flush dev eth0 scope global; ip addr add 10.224.0.4/16 dev eth0; ip route add default via 10.224.0.1",
     }
+    the_host_got_addresses_of_pods_and_the_kernel_keeps_its_own {
+        broken_by: "echo 1 >/proc/sys/net/ipv4/conf/eth0/promote_secondaries; ip addr flush dev eth0 scope global; for n in 5 8 4; do ip addr add 10.224.0.$n/16 dev eth0; done; ip route add default via 10.224.0.1 src 10.224.0.4",
+        findings: &["on-host", "on-host"],
+    }
+    the_host_has_excluded_addresses {
+        broken_by: "sed -i 's/\"type\": \"azure-vnet-ipam\"/\"exclude\": [\"10.224.0.8\\/31\", \"10.224.0.10\"], &/' /etc/cni/net.d/10-bridge.conflist; ip addr add 10.224.0.8/16 dev eth0; ip addr add 10.224.0.9/32 dev lo; ip route add 10.224.0.10/32 dev eth0",
+        by_hand: "true",
+    }
     a_point_to_point_link_has_an_address_of_a_pool {
         broken_by: "ip link add ppp0 up type bridge; ip addr add 10.224.0.9 peer 10.99.0.1/32 dev ppp0; ip addr add 10.99.0.7/24 dev ppp0",
         findings: &["on-host"],
