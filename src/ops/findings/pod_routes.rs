@@ -682,7 +682,7 @@ pub fn rules_by_source(address: IpAddr, if_name: &str) -> String {
     // Routes to single addresses are those to the pods on this node.
     let length = if address.is_ipv4() { 31 } else { 127 };
     format!(
-        "unless IP forwarding is enabled for that network interface in Azure, or a program gives the packets its address (`ipMasq`), Azure drops them: have one rule (`ip rule`) lead packets from these addresses to the pods on this node (`lookup main suppress_prefixlength {length}`), and the next one all others to a table whose default route leaves by {if_name}"
+        "unless IP forwarding is enabled for that network interface in Azure, or a program gives the packets its address (`ipMasq`), Azure drops them: have one rule (`ip rule`) lead packets from these addresses to the pods on this node (`lookup main suppress_prefixlength {length}`), and the next one all others to a table whose default route leaves by {if_name}, which needs its own address first"
     )
 }
 

@@ -352,17 +352,18 @@ fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
         }
         // An ADD that finds the pool exhausted marks them.
         count.suspect = pool.records.iter().filter(may_be_dead).count();
-        let retried = pool.retried_pod();
-        let is_gone = is_gone(key, pool);
-        found.push(usage(key, &count, retried.as_ref(), is_gone, &node.program));
-        if !is_gone {
-            let mut usable = count.held + count.free + count.cooldown + count.withheld;
-            // What a pool holds that is not listed any more counts where it is listed.
-            if is_any_gone {
-                usable += count.held_elsewhere;
-            }
-            *usable_by_family.entry(pool.is_ipv6).or_default() += usable;
+        if is_gone(key, pool) {
+            found.push(no_longer_listed(key, pool, inspection.matched()));
+            continue;
         }
+        let retried = pool.retried_pod();
+        found.push(usage(key, &count, retried.as_ref(), &node.program));
+        let mut usable = count.held + count.free + count.cooldown + count.withheld;
+        // What a pool holds that is not listed any more counts where it is listed.
+        if is_any_gone {
+            usable += count.held_elsewhere;
+        }
+        *usable_by_family.entry(pool.is_ipv6).or_default() += usable;
     }
     // A pod needs an address of each family.
     let fewest = usable_by_family.into_values().filter(|n| *n > 0).min();
@@ -402,22 +403,28 @@ fn is_of_missing_interface(matched: &MatchedListing, key: &str, pool: &Pool) -> 
     missing.any(|subnet| subnet.prefix == net) && !listed.any(|pool| Some(pool.subnet) == net)
 }
 
-fn usage(
-    subnet: &str,
-    count: &PoolCount,
-    retried: Option<&RetriedPod>,
-    is_gone: bool,
-    program: &str,
-) -> Finding {
+/// The note for a subnet that the source no longer lists, while pods have addresses of it. One that was enlarged has another name.
+fn no_longer_listed(subnet: &str, pool: &Pool, matched: Option<&MatchedListing>) -> Finding {
+    let held = pool.records.iter().filter(|record| record.held().is_some());
+    let held: Vec<IpAddr> = held.map(Record::address).collect();
+    let listed = matched.into_iter().flat_map(|m| &m.inventory.pools);
+    let mut new = listed.filter(|new| held.iter().all(|held| new.addresses.contains(held)));
+    let (now, remedy) = match new.next() {
+        Some(new) => (
+            format!("the source lists them in {}", new.subnet),
+            "no action needed if that is intended: they are free there when they are released; if not, check the network interface in Azure",
+        ),
+        None => (
+            "the source no longer lists it".to_owned(),
+            "no action needed if that is intended: its addresses are removed when they are released; if not, check the network interface in Azure",
+        ),
+    };
+    let text = format_args!("{subnet}: {} held; {now}", held.len());
+    Finding::note(FindingKind::Pool, &text, &remedy).about(subnet)
+}
+
+fn usage(subnet: &str, count: &PoolCount, retried: Option<&RetriedPod>, program: &str) -> Finding {
     const KIND: FindingKind = FindingKind::Pool;
-    if is_gone {
-        let text = format_args!(
-            "{subnet}: {} held; the source no longer lists it",
-            count.held
-        );
-        let remedy = "no action needed if that is intended: its addresses are removed when they are released; if not, check the network interface in Azure";
-        return Finding::note(KIND, &text, &remedy).about(subnet);
-    }
     // Many nodes have network interfaces that are not for pods.
     let has_none = PoolCount {
         subnet: count.subnet.clone(),
@@ -538,13 +545,13 @@ mod tests {
             excluded: 4,
             ..PoolCount::default()
         };
-        let text = usage("x", &count, None, false, "azure-vnet-ipam").text;
+        let text = usage("x", &count, None, "azure-vnet-ipam").text;
         assert_eq!(
             text,
             "x: 1 held, 1 free, 2 in cooldown, 4 excluded, 3 on the host"
         );
         let in_cooldown = PoolCount { free: 0, ..count };
-        let in_cooldown = usage("x", &in_cooldown, None, false, "azure-vnet-ipam");
+        let in_cooldown = usage("x", &in_cooldown, None, "azure-vnet-ipam");
         assert_eq!(
             in_cooldown.severity,
             Severity::Ok,

@@ -163,7 +163,7 @@ broken_nodes! {
         findings: &["source"],
     }
     source_changed_the_prefix_of_the_subnet {
-        broken_by: "sed -i 's|10.224.0.0/16|10.224.0.0/24|' /run/broken-node/wire.xml; add web-4 >/dev/null; $OURS check --all | grep '10.224.0.0/16: 3 held; the source no longer lists it' && ! $OURS check --all | grep foreign",
+        broken_by: "sed -i 's|10.224.0.0/16|10.224.0.0/24|' /run/broken-node/wire.xml; add web-4 >/dev/null; $OURS check --all | grep '10.224.0.0/16: 3 held; the source lists them in 10.224.0.0/24' && ! $OURS check --all | grep foreign",
     }
     the_subnet_of_the_conflist_is_not_listed_any_more {
         broken_by: "sed -i 's|\"type\": \"azure-vnet-ipam\"|\"subnet\": \"10.224.0.0/16\", &|' /etc/cni/net.d/10-bridge.conflist; sed -i 's|10.224.0.0/16|10.224.0.0/24|' /run/broken-node/wire.xml; COLUMNS=999 $OURS check | grep 'no longer lists 10.224.0.0/16, which ipam.subnet names; it lists 10.224.0.0/24: correct ipam.subnet in /etc/cni/net.d/10-bridge.conflist'; add x | grep 'it lists 10.224.0.0/24: correct ipam.subnet in the network configuration'",
