@@ -92,14 +92,8 @@ impl CheckReport {
         }
         let adds = predict(node, inspection, &trial, &visibility);
         let new: Vec<IpNet> = adds.iter().flat_map(|add| add.addresses.clone()).collect();
-        findings.extend(host_links::missing_ipv6(node.paths(), inspection, &new));
-        if !inspection
-            .config
-            .ours(paths.name())
-            .all(|(_, plugin)| plugin.masquerades())
-        {
-            findings.extend(host_routes::diverted_new_pods(inspection, &new));
-        }
+        findings.extend(host_links::missing_ipv6(paths, inspection, &new));
+        findings.extend(host_routes::diverted_new_pods(paths, inspection, &new));
         findings.extend(explain_failures(&adds, &findings));
         remove_needless_sudo(&mut findings);
         let not_seen = not_seen(node, inspection, &visibility);

@@ -10,7 +10,7 @@ use super::inspection::Inspection;
 use super::pod_routes::{PodRoutes, ask, rules_by_source};
 use crate::failure::Remedy;
 use crate::host::{KernelRoute, Link, Paths, RouteKind, outside};
-use crate::ipam::Record;
+use crate::ipam::{ListedPool, Record};
 use crate::ops::conf_file::Plugin;
 use crate::ops::finding::{Finding, FindingKind, Severity};
 
@@ -366,38 +366,39 @@ fn diverted_default_route(
     Some(Finding::warning(FindingKind::Interface, &text, &remedy).about(subject))
 }
 
-/// The warnings for the first pods on a network interface whose packets to other networks would leave by that of another pool. The kernel
-/// is asked as if a pod that runs had their addresses.
-pub fn diverted_new_pods(inspection: &Inspection, new: &[IpNet]) -> Vec<Finding> {
+/// The warnings for subnets whose first pods would send packets to other networks by the network interface of another pool, with their own
+/// addresses. The kernel is asked as if a pod that runs had the address.
+pub fn diverted_new_pods(paths: &Paths, inspection: &Inspection, new: &[IpNet]) -> Vec<Finding> {
     let host = &inspection.host;
+    let mut ours = inspection.config.ours(paths.name());
+    if ours.all(|(_, plugin)| plugin.masquerades()) {
+        return Vec::new();
+    }
     let mut running = inspection.routes_of_pods.values();
-    let from = running.find_map(PodRoutes::routed_link);
-    let Some(from) = host.links.iter().find(|link| Some(link.index) == from) else {
+    let index = running.find_map(PodRoutes::routed_link);
+    let link_of_pod = host.links.iter().find(|link| Some(link.index) == index);
+    let (Some(from), Some(matched)) = (link_of_pod, inspection.matched()) else {
         return Vec::new();
     };
-    let pools = inspection
-        .matched()
-        .map(|matched| &*matched.inventory.pools);
-    let pools = pools.unwrap_or_default();
     let has_pods = |if_name: &str| {
         let mut stored = inspection.state.ipam().pools();
         stored.any(|(_, _, pool)| pool.if_name == if_name && pool.in_use())
     };
-    let finding = |net: &IpNet| {
-        let address = net.addr();
-        let pool = pools
-            .iter()
-            .find(|pool| pool.addresses.contains(&address))?;
+    let finding = |pool: &ListedPool| {
+        let mut addresses = new.iter().map(IpNet::addr);
+        let address = addresses.find(|address| pool.addresses.contains(address))?;
         let own = host.link(&pool.if_name)?;
+        if has_pods(&own.name) {
+            return None;
+        }
         let Way::Route(route) = ask(host, address, from, outside(address))? else {
             return None;
         };
-        let by = host
-            .links
-            .iter()
-            .find(|link| Some(link.index) == route.link)?;
-        let is_of_pool = pools.iter().any(|pool| pool.if_name == by.name);
-        if has_pods(&pool.if_name) || leads_by(&route, own) || !is_of_pool {
+        let mut links = host.links.iter();
+        let by = links.find(|link| Some(link.index) == route.link)?;
+        let mut listed = matched.inventory.pools.iter();
+        let is_of_pool = listed.any(|pool| pool.if_name == by.name);
+        if leads_by(&route, own) || !is_of_pool {
             return None;
         }
         let text = format_args!(
@@ -407,7 +408,8 @@ pub fn diverted_new_pods(inspection: &Inspection, new: &[IpNet]) -> Vec<Finding>
         let remedy = rules_by_source(address, &own.name);
         Some(Finding::warning(FindingKind::Interface, &text, &remedy).about(pool.subnet))
     };
-    new.iter().filter_map(finding).collect()
+    let pools = matched.inventory.pools.iter();
+    pools.filter_map(finding).collect()
 }
 
 /// Whether pods of this main plugin send all packets through the routes of the host. Those of others are on the link of the subnet.

@@ -132,15 +132,18 @@ pub fn read_routes_of_pods(
             neighbour: subnet.and_then(last_host).filter(is_elsewhere),
         }
     };
-    let listed = listed.into_iter().flat_map(|listed| &listed.pools);
-    let listed = listed.map(|pool| place(&pool.if_name, Some(pool.subnet)));
-    let mut pools: Vec<PoolPlace<'_>> = listed.collect();
+    // By the neighbour. Most pools are both in the state and in the answer of the source.
+    let mut subnets: BTreeMap<IpAddr, PoolPlace<'_>> = BTreeMap::new();
+    for pool in listed.into_iter().flat_map(|listed| &listed.pools) {
+        let place = place(&pool.if_name, Some(pool.subnet));
+        subnets.extend(place.neighbour.map(|neighbour| (neighbour, place)));
+    }
     let mut pool_of: BTreeMap<IpAddr, PoolPlace<'_>> = BTreeMap::new();
     for (_, key, pool) in ipam.pools() {
         let place = place(&pool.if_name, pool.net(key));
         let addresses = pool.records.iter().map(Record::address);
         pool_of.extend(addresses.map(|address| (address, place)));
-        pools.push(place);
+        subnets.extend(place.neighbour.map(|neighbour| (neighbour, place)));
     }
     let mut pods = Vec::new();
     for (namespace, links) in &by_namespace {
@@ -165,7 +168,7 @@ pub fn read_routes_of_pods(
             ignores_arp: pod.links.iter().find_map(|link| ignores_arp(paths, link)),
             to_pod: pod.way.clone(),
             from_own_address: from_own_address(host, pod),
-            forwarded: forwarded(paths, host, pod, (&pods, &pools)),
+            forwarded: forwarded(paths, host, pod, (&pods, &subnets)),
         };
         found.insert((pod.namespace, pod.address), routes);
     }
@@ -193,7 +196,7 @@ fn forwarded(
     paths: &Paths,
     host: &HostNetwork,
     pod: &PodAddress<'_>,
-    (pods, pools): (&[PodAddress<'_>], &[PoolPlace<'_>]),
+    (pods, subnets): (&[PodAddress<'_>], &BTreeMap<IpAddr, PoolPlace<'_>>),
 ) -> Option<Forwarded> {
     let (address, link) = (pod.address, pod.routed_link()?);
     // Packets for pods of another network interface may take the way through Azure.
@@ -206,18 +209,16 @@ fn forwarded(
     let other = others.find_map(|other| Some((other.address, other.routed_link()?)));
     let other_network = outside(address);
     let of_host = host.way_to(other_network).and_then(Way::route);
-    let is_of_other_interface =
-        |pool: &&PoolPlace<'_>| pool.interface.is_some() && pool.interface != pod.pool.interface;
-    let other_subnets = pools.iter().filter(is_of_other_interface);
-    let neighbours = other_subnets.filter_map(|pool| pool.neighbour);
-    let neighbours = neighbours.filter(|other| other.is_ipv4() == address.is_ipv4());
+    let to_other_subnet = |(neighbour, place): (&IpAddr, &PoolPlace<'_>)| {
+        let is_other = place.interface.is_some() && place.interface != pod.pool.interface;
+        let is_asked = is_other && neighbour.is_ipv4() == address.is_ipv4();
+        is_asked.then(|| ask(host, address, link, *neighbour))?
+    };
     Some(Forwarded {
         switched_off: switched_off(paths, address, [Some(link), pod.pool.interface]),
         to_outside: ask(host, address, link, other_network),
         host_leaves: of_host.is_some_and(|route| route.kind == RouteKind::Unicast),
-        to_other_subnets: neighbours
-            .filter_map(|neighbour| ask(host, address, link, neighbour))
-            .collect(),
+        to_other_subnets: subnets.iter().filter_map(to_other_subnet).collect(),
         to_subnet: pod
             .pool
             .neighbour
