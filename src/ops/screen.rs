@@ -81,12 +81,15 @@ impl Screen {
     /// Wraps a paragraph at the width of the screen, and indents it by `indent` columns. The first line begins with `head`,
     /// which takes the place of the indentation.
     pub fn paragraph(&self, head: &str, indent: usize, text: &str) -> String {
-        let width = self.width.unwrap_or(usize::MAX);
+        let is_too_long = |line: &str, word: &str| {
+            let length = || line.chars().count() + 1 + word.chars().count();
+            self.width.is_some_and(|width| length() > width)
+        };
         let mut out = String::new();
         let mut line = format!("{head:indent$}");
         let mut empty = true;
         for word in text.split_whitespace().map(replace_control) {
-            if !empty && line.chars().count() + 1 + word.chars().count() > width {
+            if !empty && is_too_long(&line, &word) {
                 out.push_str(line.trim_end());
                 out.push('\n');
                 line = " ".repeat(indent);

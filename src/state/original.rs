@@ -87,11 +87,6 @@ fn print_mask(mask: &Option<Box<[u8]>>, out: &mut Out, layout: Layout) {
 
 /// Reads the map of addresses, each under its key, and adds it to the records.
 fn read_records(records: &mut Vec<Record>, json: &mut Cursor<'_>) -> Result<(), ParseError> {
-    // A record takes about 100 bytes.
-    const USUAL_LENGTH: usize = 100;
-    if records.is_empty() {
-        records.reserve(json.left() / USUAL_LENGTH);
-    }
     json.members(&mut |json| {
         if let Some(record) = json.attempt(address_record::parse_canonical) {
             records.push(record);

@@ -1,14 +1,14 @@
-//! Inputs larger than those of any node: every call needs little processor time.
+//! Inputs larger than those of any node: every call needs little processor time and memory.
 
 use ipnet::Ipv4Net;
 use serde_json::{Map, Value, json};
 
 use crate::harness::{Call, MAC, Node, Outcome, Reply, SUBNET, conf, xml, xml_of};
 
-/// Runs a call, which is killed after 10 s of processor time. That is far more than a call needs, and far less than
-/// quadratic work. Other load on the machine does not count.
+/// Runs a call with at most 10 s of processor time and 1 GB of memory. That is far more than a call needs, and far less
+/// than quadratic work. Other load on the machine does not count.
 fn run_soon(call: Call) -> Outcome {
-    call.run_in_shell(r#"ulimit -t 10; exec "$0" "$@""#)
+    call.run_in_shell(r#"ulimit -t 10; ulimit -v 1000000; exec "$0" "$@""#)
 }
 
 /// A wire server's answer with `count` subnets of one address each.
