@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::churn::{Churn, Row, watch};
 use super::lab::Lab;
+use super::observe::Observation;
 use crate::genuine_azure_vnet::host::{ENDPOINTS, original_folder, version};
 use crate::harness::wait::output;
 use crate::harness::{Node, Reply, binary, sh, sh_with};
@@ -301,20 +302,21 @@ pub fn run(fault: &Fault, lab: &mut Lab, churn: &mut Churn) -> (Row, bool) {
             reason.split(" (").next().unwrap()
         );
     }
-    // The last DEL may not have arrived yet, and a killed DEL is repeated. If containerd forgot the pod, no DEL
-    // arrives.
-    let patience = Duration::from_secs(if fault.needs_reclaim { 15 } else { 60 });
-    let (forgotten, to_reclaim) = lab.left_over(patience);
-    if fault.needs_reclaim && forgotten > 0 {
+    // The last DEL may not have arrived yet, and kubelet repeats a killed one within a minute. If containerd forgot the pod,
+    // no DEL arrives.
+    let patience = Duration::from_secs(if fault.needs_reclaim { 15 } else { 120 });
+    let is_clean = |seen: &Observation| seen.forgotten().is_empty() && seen.lost().is_empty();
+    let left = lab.observe_until(patience, is_clean);
+    assert!(
+        fault.needs_reclaim || is_clean(&left),
+        "{}: {left:#?}",
+        fault.name
+    );
+    let (forgotten, to_reclaim) = (left.forgotten().len(), left.lost().len());
+    if forgotten > 0 {
         remark += &format!("containerd forgot {forgotten} network namespaces");
     }
-    let lost = if (forgotten, to_reclaim) == (0, 0) {
-        0
-    } else {
-        let seen = lab.observe();
-        assert!(fault.needs_reclaim, "{}: {seen:#?}", fault.name);
-        lab.reclaim()
-    };
+    let lost = if is_clean(&left) { 0 } else { lab.reclaim() };
     let row = Row {
         scenario: format!("{}, {} s", fault.name, fault.time.as_secs()),
         pods: churn.created - created,

@@ -246,15 +246,11 @@ impl Lab {
     #[track_caller]
     fn wait_for(&self, problems: impl Fn(&Observation) -> Vec<String>) -> Duration {
         let start = Instant::now();
-        loop {
-            let problems = problems(&self.observe());
-            if problems.is_empty() {
-                return start.elapsed();
-            }
-            let took = start.elapsed();
-            assert!(took < PATIENCE, "after {PATIENCE:?}: {problems:#?}");
-            thread::sleep(Duration::from_millis(100));
-        }
+        let seen = self.observe_until(PATIENCE, |seen| problems(seen).is_empty());
+        let took = start.elapsed();
+        let problems = problems(&seen);
+        assert!(problems.is_empty(), "after {took:?}: {problems:#?}");
+        took
     }
 
     /// The lines of the plugin's log about refused ADDs.
@@ -265,15 +261,19 @@ impl Lab {
         lines.map(str::to_owned).collect()
     }
 
-    /// Counts the network namespaces that containerd forgot, and the orphaned addresses in the state. Returns when
-    /// there are none, or after this time.
-    pub fn left_over(&self, patience: Duration) -> (usize, usize) {
+    /// Observes the node until it is as wanted, or this time is over. Returns the last observation. It begins after this time
+    /// even if the machine stood still meanwhile.
+    pub fn observe_until(
+        &self,
+        patience: Duration,
+        is_wanted: impl Fn(&Observation) -> bool,
+    ) -> Observation {
         let start = Instant::now();
         loop {
+            let is_over = start.elapsed() > patience;
             let seen = self.observe();
-            let left = (seen.forgotten().len(), seen.lost().len());
-            if left == (0, 0) || start.elapsed() > patience {
-                return left;
+            if is_over || is_wanted(&seen) {
+                return seen;
             }
             thread::sleep(Duration::from_millis(100));
         }
@@ -289,10 +289,11 @@ impl Lab {
         // The kernel takes namespaces down with a delay.
         let start = Instant::now();
         loop {
+            let is_over = start.elapsed() > Duration::from_secs(20);
             let mut reclaim = later(3700, "/opt/cni/bin/azure-vnet-ipam".as_ref());
             let done = output(reclaim.args(["reclaim", "--yes"]));
             let lost = self.observe().lost();
-            if lost.is_empty() || start.elapsed() > Duration::from_secs(20) {
+            if is_over || lost.is_empty() {
                 println!("{done:?}\n{lost:#?}");
                 return lost.len();
             }
