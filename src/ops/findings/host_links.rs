@@ -8,8 +8,9 @@ use ipnet::IpNet;
 use super::host_network::{HostEntry, HostNetwork, lacks_ipv6};
 use super::host_routes::{restore_default_route, routes_through_host, subnets};
 use super::inspection::Inspection;
+use super::source::is_listed;
 use crate::host::{Link, Paths};
-use crate::ipam::{Record, Usage};
+use crate::ipam::{Pool, Record, Usage};
 use crate::ops::conf_file::Plugin;
 use crate::ops::finding::{Finding, FindingKind, Severity};
 use crate::ops::node::Node;
@@ -19,6 +20,7 @@ use crate::source::{MatchedListing, PrimaryAddress};
 /// Examines the links, and the addresses on them.
 pub fn examine(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let mut found = links_down(node, inspection);
+    found.extend(missing_links(inspection));
     found.extend(missing_primaries(node.paths(), inspection));
     found.extend(behind_two_links(node.paths(), inspection));
     found
@@ -270,7 +272,7 @@ fn unlisted_address<'a>(
     })
 }
 
-/// Interfaces that are gone, and those in whose subnets the host has no address, while no source names it: without the address, the source is not reached.
+/// Interfaces in whose subnets the host has no address, while no source names it: without the address, the source is not reached.
 fn without_address(inspection: &Inspection) -> Vec<Finding> {
     let host = &inspection.host;
     let mut subnets: BTreeMap<&str, Vec<(IpNet, Option<IpAddr>)>> = BTreeMap::new();
@@ -295,12 +297,8 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     for (link, subnets) in subnets {
-        if !host.links.is_empty() && host.link(link).is_none() {
-            found.push(gone(host, link));
-            continue;
-        }
         // A list below a root replaces the links, and no address is known.
-        if host.entries.is_empty() || has_address(&subnets) {
+        if host.entries.is_empty() || host.link(link).is_none() || has_address(&subnets) {
             continue;
         }
         let names: Vec<String> = subnets.iter().map(|(net, _)| net.to_string()).collect();
@@ -316,6 +314,27 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
     found
 }
 
+/// Interfaces of pools with pods that are gone, such as one that was detached in Azure, and the primary one while the source does not
+/// answer. What the source lists for an interface that is not on the host is another finding.
+fn missing_links(inspection: &Inspection) -> Vec<Finding> {
+    let host = &inspection.host;
+    let is_missing = |key: &str, pool: &Pool| {
+        let is_needed = match inspection.matched() {
+            Some(matched) => pool.in_use() && !is_listed(matched, key, pool),
+            None => pool.in_use() || pool.priority == 0,
+        };
+        is_needed && !pool.if_name.is_empty() && host.link(&pool.if_name).is_none()
+    };
+    let mut missing = BTreeSet::new();
+    for (_, key, pool) in inspection.state.ipam().pools() {
+        // A list below a root replaces the links.
+        if !host.links.is_empty() && is_missing(key, pool) {
+            missing.insert(&*pool.if_name);
+        }
+    }
+    missing.into_iter().map(|link| gone(host, link)).collect()
+}
+
 /// The finding for an interface that the pools in the state are on, and that the host does not have.
 fn gone(host: &HostNetwork, link: &str) -> Finding {
     let others = host
@@ -326,7 +345,7 @@ fn gone(host: &HostNetwork, link: &str) -> Finding {
         "{link}, which the pools in the state are on, does not exist; this host has {}",
         join_first(others.map(|link| link.name.clone()))
     );
-    let remedy = "without it nothing reaches Azure: find out what removed or renamed it (`journalctl -k`), or which program moved it into a network namespace; attach it again, or restart the node";
+    let remedy = "no packet leaves the node by it: find out what removed or renamed it (`journalctl -k`), which program moved it into a network namespace, or whether it was detached in Azure; attach it again, or restart the node";
     Finding::error(FindingKind::Interface, &text, &remedy).about(link)
 }
 

@@ -343,11 +343,18 @@ fn diverted_default_route(
     let is_default = |route: &KernelRoute| route.destination.prefix_len() == 0;
     let mut remedy =
         "unless that is intended, have what sets the route, such as a VPN, leave it out".to_owned();
-    let is_port = |link: &&Link| {
+    let is_taken = |link: &Link| {
         let mut routes = elsewhere.iter();
-        link.master == Some(first.index) && routes.any(|route| route.link == Some(link.index))
+        routes.any(|route| route.link == Some(link.index))
     };
-    if let Some(port) = host.links.iter().find(is_port) {
+    let is_of_pod = |link: &Link| host.leads_to_pod(link) && is_taken(link);
+    let is_port = |link: &&Link| link.master == Some(first.index) && is_taken(link);
+    if host.links.iter().any(is_of_pod) {
+        remedy = format!(
+            "a route via the gateway without `dev` leads to a pod where the main plugin gives the links to pods the address of the gateway: set the route again with `dev {}`, and delete this one",
+            first.name
+        );
+    } else if let Some(port) = host.links.iter().find(is_port) {
         remedy = format!(
             "{} is a port of {}, so no answers arrive there: have the service that configures the network set the route on {}, and delete this one",
             port.name, first.name, first.name

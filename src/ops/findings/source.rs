@@ -327,7 +327,7 @@ fn pools(node: &Node, inspection: &Inspection) -> Vec<Finding> {
     let mut usable_by_family: BTreeMap<bool, usize> = BTreeMap::new();
     let is_gone = |key: &str, pool: &Pool| {
         let matched = inspection.matched();
-        matched.is_some_and(|matched| !lists(matched, key, pool))
+        matched.is_some_and(|matched| !is_listed(matched, key, pool))
     };
     let is_any_gone = ipam.pools().any(|(_, key, pool)| is_gone(key, pool));
     let index = EvidenceIndex::new(&inspection.evidence, &ipam);
@@ -386,7 +386,7 @@ fn too_few(addresses: Option<usize>, max_pods: Option<usize>) -> Option<Finding>
 
 /// Whether the source lists the pool. One that lists all addresses has no pools of its own, and of an interface that the node lacks the
 /// pools are unknown.
-fn lists(matched: &MatchedListing, key: &str, pool: &Pool) -> bool {
+pub fn is_listed(matched: &MatchedListing, key: &str, pool: &Pool) -> bool {
     let mut listed = matched.inventory.pools.iter().map(|listed| listed.subnet);
     !matched.unmatched.is_empty()
         || listed.any(|net| net.prefix_len() == 0 || Some(net) == pool.net(key))
@@ -565,8 +565,8 @@ mod tests {
         let mut ipam = Ipam::default();
         ipam.merge(&old.inventory, Moment(1));
         let (_, key, pool) = ipam.pools().next().unwrap();
-        assert!(lists(&old, key, pool));
-        assert!(lists(&listed("0.0.0.0/0", &[]), key, pool));
-        assert!(!lists(&listed("10.2.0.0/16", &["10.2.0.5"]), key, pool));
+        assert!(is_listed(&old, key, pool));
+        assert!(is_listed(&listed("0.0.0.0/0", &[]), key, pool));
+        assert!(!is_listed(&listed("10.2.0.0/16", &["10.2.0.5"]), key, pool));
     }
 }

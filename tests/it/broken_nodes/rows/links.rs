@@ -294,6 +294,18 @@ broken_nodes! {
         findings: &["interface"],
         by_hand: "ip route del default via 10.230.0.1 metric 100",
     }
+    an_interface_with_a_pod_was_detached {
+        broken_by: concat!(attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/><IPAddress Address="10.230.0.6" IsPrimary="false"/><IPAddress Address="10.230.0.7" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; \
+            cp /etc/cni/net.d/10-bridge.conflist /run/before; sed -i 's|\"type\": \"azure-vnet-ipam\"|\"subnet\": \"10.230.0.0/24\", &|' /etc/cni/net.d/10-bridge.conflist; add job | grep 10.230.0.5 || exit 1; mv /run/before /etc/cni/net.d/10-bridge.conflist; \
+            ip link del eth1; cp $REPOSITORY/testdata/wire.xml /run/broken-node; COLUMNS=999 $OURS check | grep 'eth1, which the pools in the state are on, does not exist'"),
+        findings: &["interface", "unlisted"],
+        by_hand: concat!(attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/><IPAddress Address="10.230.0.6" IsPrimary="false"/><IPAddress Address="10.230.0.7" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1"),
+    }
+    a_default_route_without_dev_leads_to_a_pod {
+        broken_by: concat!(pods_of_ptp!(), "; ip route del default; ip route add default via 10.224.0.1; COLUMNS=999 $OURS check | grep 'set the route again with .dev eth0.'"),
+        findings: &["interface"],
+        by_hand: "ip route del default; ip route add default via 10.224.0.1 dev eth0",
+    }
     two_interfaces_have_addresses_for_pods {
         broken_by: concat!(under_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1"),
     }
