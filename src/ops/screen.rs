@@ -82,8 +82,8 @@ impl Screen {
     /// which takes the place of the indentation.
     pub fn paragraph(&self, head: &str, indent: usize, text: &str) -> String {
         let is_too_long = |line: &str, word: &str| {
-            let length = || line.chars().count() + 1 + word.chars().count();
-            self.width.is_some_and(|width| length() > width)
+            self.width
+                .is_some_and(|width| line.chars().count() + 1 + word.chars().count() > width)
         };
         let mut out = String::new();
         let mut line = format!("{head:indent$}");

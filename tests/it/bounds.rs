@@ -63,7 +63,7 @@ fn address(n: u32) -> String {
 }
 
 #[test]
-fn add_time_is_linear_in_the_number_of_subnets() {
+fn time_and_memory_are_linear_in_the_number_of_subnets() {
     let (node, _wire) = Node::with_wire("pools", Reply::Xml(xml(5..30)));
     let pools = (0..36_000).map(|n| {
         let net = format!("11.{}.{}", n >> 8, n & 0xff);

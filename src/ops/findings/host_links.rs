@@ -318,6 +318,10 @@ fn without_address(inspection: &Inspection) -> Vec<Finding> {
 /// answer. What the source lists for an interface that is not on the host is another finding.
 fn missing_links(inspection: &Inspection) -> Vec<Finding> {
     let host = &inspection.host;
+    // A list below a root replaces the links.
+    if host.links.is_empty() {
+        return Vec::new();
+    }
     let is_missing = |key: &str, pool: &Pool| {
         let is_needed = match inspection.matched() {
             Some(matched) => pool.in_use() && !is_listed(matched, key, pool),
@@ -327,8 +331,7 @@ fn missing_links(inspection: &Inspection) -> Vec<Finding> {
     };
     let mut missing = BTreeSet::new();
     for (_, key, pool) in inspection.state.ipam().pools() {
-        // A list below a root replaces the links.
-        if !host.links.is_empty() && is_missing(key, pool) {
+        if is_missing(key, pool) {
             missing.insert(&*pool.if_name);
         }
     }

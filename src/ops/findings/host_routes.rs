@@ -343,15 +343,15 @@ fn diverted_default_route(
     let is_default = |route: &KernelRoute| route.destination.prefix_len() == 0;
     let mut remedy =
         "unless that is intended, have what sets the route, such as a VPN, leave it out".to_owned();
-    let is_taken = |link: &Link| {
+    let is_elsewhere = |link: &Link| {
         let mut routes = elsewhere.iter();
         routes.any(|route| route.link == Some(link.index))
     };
-    let is_of_pod = |link: &Link| host.leads_to_pod(link) && is_taken(link);
-    let is_port = |link: &&Link| link.master == Some(first.index) && is_taken(link);
+    let is_of_pod = |link: &Link| host.leads_to_pod(link) && is_elsewhere(link);
+    let is_port = |link: &&Link| link.master == Some(first.index) && is_elsewhere(link);
     if host.links.iter().any(is_of_pod) {
         remedy = format!(
-            "a route via the gateway without `dev` leads to a pod where the main plugin gives the links to pods the address of the gateway: set the route again with `dev {}`, and delete this one",
+            "unless that is intended, set the route again with `dev {}`, and delete this one: without `dev`, a route via the gateway leads to a pod where the links to pods have the address of the gateway",
             first.name
         );
     } else if let Some(port) = host.links.iter().find(is_port) {

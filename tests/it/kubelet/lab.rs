@@ -248,8 +248,8 @@ impl Lab {
         let start = Instant::now();
         let seen = self.observe_until(PATIENCE, |seen| problems(seen).is_empty());
         let took = start.elapsed();
-        let problems = problems(&seen);
-        assert!(problems.is_empty(), "after {took:?}: {problems:#?}");
+        let left = problems(&seen);
+        assert!(left.is_empty(), "after {took:?}: {left:#?}");
         took
     }
 
@@ -261,8 +261,8 @@ impl Lab {
         lines.map(str::to_owned).collect()
     }
 
-    /// Observes the node until it is as wanted, or this time is over. Returns the last observation. It begins after this time
-    /// even if the machine stood still meanwhile.
+    /// Observes the node until it is as wanted, or this time is over. Returns the last observation. One that is not as wanted
+    /// began after this time, even if the machine stood still meanwhile.
     pub fn observe_until(
         &self,
         patience: Duration,

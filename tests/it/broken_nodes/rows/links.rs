@@ -49,6 +49,18 @@ macro_rules! attach_eth1 {
     };
 }
 
+/// Attaches eth1 with three addresses for pods.
+macro_rules! attach_eth1_for_pods {
+    () => {
+        concat!(
+            attach_eth1!(
+                r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/><IPAddress Address="10.230.0.6" IsPrimary="false"/><IPAddress Address="10.230.0.7" IsPrimary="false"/></IPSubnet>"#
+            ),
+            "; ip addr add 10.230.0.4/24 dev eth1"
+        )
+    };
+}
+
 broken_nodes! {
     the_interface_is_switched_off {
         broken_by: "ip link set dev eth0 down",
@@ -244,12 +256,12 @@ broken_nodes! {
         later: 120,
     }
     new_pods_of_a_second_interface_leave_by_the_first {
-        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1"),
+        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1_for_pods!()),
         findings: &["interface"],
         by_hand: "ip rule add pref 90 from 10.230.0.0/24 lookup main suppress_prefixlength 31; ip rule add pref 91 from 10.230.0.0/24 lookup 200; ip route add default via 10.230.0.1 dev eth1 table 200; $OURS check",
     }
     pods_reach_the_subnet_of_another_interface_by_it {
-        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; \
+        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1_for_pods!(), "; \
             COLUMNS=999 later 120 $OURS check | grep '10.230.0.0/24 dev eth1' || exit 1; \
             ip rule add pref 90 from 10.224.0.0/16 lookup main suppress_prefixlength 31; ip rule add pref 91 from 10.224.0.0/16 lookup 200; ip route add default via 10.224.0.1 dev eth0 table 200; \
             ip rule add pref 92 from 10.230.0.0/24 lookup 201; ip route add default via 10.230.0.1 dev eth1 table 201; \
@@ -257,7 +269,7 @@ broken_nodes! {
         later: 120,
     }
     pods_leave_by_the_interface_of_another_pool {
-        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
+        broken_by: concat!(pods_of_ptp!(), "; ", attach_eth1_for_pods!(), "; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1; \
             sed -i 's/\"type\": \"ptp\"/&, \"ipMasq\": true/' /etc/cni/net.d/10-bridge.conflist; ! later 120 $OURS check | grep unrouted; sed -i 's/, \"ipMasq\": true//' /etc/cni/net.d/10-bridge.conflist"),
         later: 120,
         findings: &["unrouted"],
@@ -295,11 +307,11 @@ broken_nodes! {
         by_hand: "ip route del default via 10.230.0.1 metric 100",
     }
     an_interface_with_a_pod_was_detached {
-        broken_by: concat!(attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/><IPAddress Address="10.230.0.6" IsPrimary="false"/><IPAddress Address="10.230.0.7" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; \
+        broken_by: concat!(attach_eth1_for_pods!(), "; \
             cp /etc/cni/net.d/10-bridge.conflist /run/before; sed -i 's|\"type\": \"azure-vnet-ipam\"|\"subnet\": \"10.230.0.0/24\", &|' /etc/cni/net.d/10-bridge.conflist; add job | grep 10.230.0.5 || exit 1; mv /run/before /etc/cni/net.d/10-bridge.conflist; \
             ip link del eth1; cp $REPOSITORY/testdata/wire.xml /run/broken-node; COLUMNS=999 $OURS check | grep 'eth1, which the pools in the state are on, does not exist'"),
         findings: &["interface", "unlisted"],
-        by_hand: concat!(attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/><IPAddress Address="10.230.0.6" IsPrimary="false"/><IPAddress Address="10.230.0.7" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1"),
+        by_hand: attach_eth1_for_pods!(),
     }
     a_default_route_without_dev_leads_to_a_pod {
         broken_by: concat!(pods_of_ptp!(), "; ip route del default; ip route add default via 10.224.0.1; COLUMNS=999 $OURS check | grep 'set the route again with .dev eth0.'"),
@@ -307,7 +319,7 @@ broken_nodes! {
         by_hand: "ip route del default; ip route add default via 10.224.0.1 dev eth0",
     }
     two_interfaces_have_addresses_for_pods {
-        broken_by: concat!(under_ptp!(), "; ", attach_eth1!(r#"<IPSubnet Prefix="10.230.0.0/24"><IPAddress Address="10.230.0.4" IsPrimary="true"/><IPAddress Address="10.230.0.5" IsPrimary="false"/></IPSubnet>"#), "; ip addr add 10.230.0.4/24 dev eth1; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1"),
+        broken_by: concat!(under_ptp!(), "; ", attach_eth1_for_pods!(), "; ip route add default via 10.224.0.1 metric 200; ip route del default via 10.224.0.1; ip route add default via 10.230.0.1"),
     }
     the_rule_for_the_main_table_is_missing {
         broken_by: "ip rule del pref 32766; $OURS check | grep 'lookup main priority 32766'",
